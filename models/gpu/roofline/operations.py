@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.gpu.launch_program import NUM_UNITS, launch_program
+from manyscale.models.gpu.launch_program import NUM_UNITS
 from manyscale.models.gpu.matrix.shapes import parse
-from manyscale.models.gpu.parameters import UNITS, Gpu
-from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.models.gpu.parameters import UNITS
+from manyscale.models.gpu.roofline.counts import RowCounts
 
 OPERATIONS: Final = (
     "fp64", "fp32", "fp16", "tensor_fp64", "tensor_tf32", "tensor_bf16", "tensor_fp16", "tensor_fp8", "tensor_int8",
@@ -32,7 +32,6 @@ _PER_THREAD: Final = {  # the type, and operations of a thread
     **dict.fromkeys(("HFMA2", "HFMA2_32I"), ("fp16", 4)),
 }  # fmt: skip
 _WARPS_OF_GROUP: Final = 4
-_PIECE: Final = 1 << 20  # instructions that are counted at once
 
 
 class OperationsOf(NamedTuple):
@@ -66,23 +65,9 @@ def operations_of(opcode: str) -> OperationsOf:
     return OperationsOf(OPERATIONS.index(f"tensor_{product.element}"), 0, of_warp)
 
 
-def work_of(trace: LaunchTrace, gpu: Gpu) -> Work:
-    """What a launch does on ``gpu``. O(instructions)."""
-    rows = launch_program(trace, gpu, copies=False).static
-    executed = np.zeros(len(rows), np.int64)
-    threads = np.zeros(len(rows), np.int64)
-    for begin in range(0, len(trace.instruction), _PIECE):
-        own = trace.instruction[begin : begin + _PIECE]
-        executed += np.bincount(own, minlength=len(rows))
-        threads += np.bincount(own, trace.active[begin : begin + _PIECE], len(rows)).astype(np.int64)
-    return work_of_rows(trace.static.opcodes, trace.static.opcode, rows, executed, threads)
-
-
-def work_of_rows(
-    opcodes: tuple[str, ...], opcode: np.ndarray, rows: np.ndarray, executed: np.ndarray, threads: np.ndarray
-) -> Work:
-    """The same from static instructions: ``opcode`` int[rows] of ``opcodes``, ``rows`` STATIC[rows], by how many warps
-    and threads each was ``executed`` (int64[rows])."""
+def work_of(opcodes: tuple[str, ...], opcode: np.ndarray, rows: np.ndarray, counts: RowCounts) -> Work:
+    """Of static instructions: ``opcode`` int[rows] of ``opcodes``, ``rows`` STATIC[rows] on a GPU."""
+    executed, threads = counts.executed, counts.threads
     found = np.array([operations_of(each) for each in opcodes], np.int64).reshape(-1, 3)
     kind, of_thread, of_warp = found[opcode].T
     cycles = executed * rows["interval"].astype(np.float64)

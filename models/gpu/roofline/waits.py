@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.launch_program import BARRIER, MEMORY, NUM_UNITS, REDUCTION, SHARED, STORE
+from manyscale.models.gpu.roofline.counts import RowCounts
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 KINDS: Final = ("issue", "unit", "dependency", "shared", "memory", "load_store", "barrier")
@@ -24,7 +25,6 @@ KIND_OF: Final = {  # of the parts of the models' CPI stacks
     "BASE": "issue", "ISSUE": "issue", "UNIT": "unit", "DEP": "dependency", "SHARED": "shared", "L1": "memory",
     "L2": "memory", "DRAM": "memory", "MSHR": "memory", "QUEUE": "memory", "BARRIER": "barrier",
 }  # fmt: skip
-_PIECE: Final = 1 << 20  # instructions that are counted at once
 
 
 def knows_lines(trace: LaunchTrace) -> bool:
@@ -33,13 +33,9 @@ def knows_lines(trace: LaunchTrace) -> bool:
     return details is not None and bool(np.any(details.source_file >= 0))
 
 
-def row_weights(trace: LaunchTrace, rows: np.ndarray) -> np.ndarray:
-    """float64[rows, KINDS] of the static instructions STATIC[rows] of a launch. O(instructions)."""
-    executed, requests = np.zeros(len(rows)), np.zeros(len(rows))
-    for begin in range(0, len(trace.instruction), _PIECE):
-        own = trace.instruction[begin : begin + _PIECE]
-        executed += np.bincount(own, minlength=len(rows))
-        requests += np.bincount(own, trace.accesses[begin : begin + _PIECE], len(rows))
+def row_weights(rows: np.ndarray, counts: RowCounts) -> np.ndarray:
+    """float64[rows, KINDS] of static instructions STATIC[rows]."""
+    executed, requests = counts.executed.astype(np.float64), counts.requests.astype(np.float64)
     kind, access = rows["kind"], rows["access"]
     in_unit = kind < NUM_UNITS
     loads = (kind == MEMORY) & (access != STORE) & (access != REDUCTION)

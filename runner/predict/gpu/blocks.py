@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.gpu.launch_program import launch_program
 from manyscale.models.gpu.occupancy import resident_blocks
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.roofline.counts import row_counts, static_rows
 from manyscale.models.gpu.roofline.operations import work_of
 from manyscale.models.gpu.roofline.waits import KINDS, knows_lines, row_weights
 from manyscale.models.workload.launch_trace import LaunchTrace, Space
@@ -49,10 +49,9 @@ def block_columns(trace: LaunchTrace, gpu: Gpu, rules: Mapping[str, Any]) -> dic
 
 def work_columns(trace: LaunchTrace, gpu: Gpu) -> dict[str, np.ndarray]:
     """The columns of LaunchResult that tell what a launch does, all of it, on a GPU. O(instructions)."""
-    amount, cycles = work_of(trace, gpu)
-    weights = np.zeros((0, len(KINDS)))
-    if knows_lines(trace):
-        weights = row_weights(trace, launch_program(trace, gpu, copies=False).static)
+    rows, counts = static_rows(trace, gpu), row_counts(trace)
+    amount, cycles = work_of(trace.static.opcodes, trace.static.opcode, rows, counts)
+    weights = row_weights(rows, counts) if knows_lines(trace) else np.zeros((0, len(KINDS)))
     return {"work": amount, "work_cycles": cycles, "row_weights": weights}
 
 

@@ -8,7 +8,8 @@ import pytest
 from manyscale.models.gpu.launch_program import STATIC
 from manyscale.models.gpu.parameters import UNITS
 from manyscale.models.gpu.roofline.ceilings import ceilings
-from manyscale.models.gpu.roofline.operations import OPERATIONS, RESOURCES, operations_of, work_of_rows
+from manyscale.models.gpu.roofline.counts import RowCounts
+from manyscale.models.gpu.roofline.operations import OPERATIONS, RESOURCES, operations_of, work_of
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
@@ -56,9 +57,8 @@ def test_a_launch_is_the_sum_of_what_it_executes():
     rows = np.zeros(3, STATIC)
     rows["kind"] = [UNITS.index("fp32"), UNITS.index("tensor"), 200]  # the last one has no unit
     rows["interval"] = [1, 8, 5]
-    work = work_of_rows(
-        ("FFMA", "HMMA.16816.F32", "LDG.E"), np.array([0, 1, 2]), rows, np.array([3, 2, 7]), np.array([65, 64, 7])
-    )
+    counts = RowCounts(np.array([3, 2, 7]), np.array([65, 64, 7]), np.array([0, 0, 7]))
+    work = work_of(("FFMA", "HMMA.16816.F32", "LDG.E"), np.array([0, 1, 2]), rows, counts)
     amount = dict(zip(RESOURCES, work.amount.tolist(), strict=True))
     cycles = dict(zip(RESOURCES, work.cycles.tolist(), strict=True))
     assert {name: value for name, value in amount.items() if value} == {

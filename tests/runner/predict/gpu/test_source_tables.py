@@ -11,6 +11,7 @@ import pytest
 from gpu_launches import Launch, Streams, gpu_workload
 
 from manyscale.models.gpu.launch_program import BARRIER, LOAD, MEMORY, SHARED, STATIC, STORE
+from manyscale.models.gpu.roofline.counts import row_counts
 from manyscale.models.gpu.roofline.waits import KINDS, row_weights
 from manyscale.models.workload.instruction_details import COLUMNS, LISTS, InstructionCounts, InstructionDetails
 from manyscale.models.workload.launch_trace import MAX_OPERANDS, Access, StaticInstructions
@@ -154,16 +155,19 @@ def test_the_report_shows_them(launches):
 
 
 def test_weights_are_what_instructions_do():
-    """Five instructions, the first twice: an FP32 one of 4 cycles that takes its unit for 2, a load of 3 sectors, a
-    store of 5, an access to shared memory of 7 words, a barrier."""
+    """Five instructions, the first twice by 32 threads: an FP32 one of 4 cycles that takes its unit for 2, a load of 3
+    sectors, a store of 5, an access to shared memory of 7 words, a barrier."""
     rows = np.zeros(5, STATIC)
     rows["kind"] = [1, MEMORY, MEMORY, SHARED, BARRIER]
     rows["latency"], rows["interval"] = [4, 1, 1, 1, 1], [2, 1, 1, 1, 1]
     rows["access"] = [0, LOAD, STORE, LOAD, 0]
     trace = SimpleNamespace(
-        instruction=np.array([0, 1, 2, 3, 4, 0], np.int32), accesses=np.array([0, 3, 5, 7, 0, 0], np.uint8)
-    )
-    weights = dict(zip(KINDS, row_weights(trace, rows).T.tolist(), strict=True))
+        static=SimpleNamespace(pc=np.zeros(5)), instruction=np.array([0, 1, 2, 3, 4, 0], np.int32),
+        accesses=np.array([0, 3, 5, 7, 0, 0], np.uint8), active=np.array([32, 1, 2, 3, 4, 32], np.uint8),
+    )  # fmt: skip
+    counts = row_counts(trace)
+    assert counts.threads.tolist() == [64, 1, 2, 3, 4]
+    weights = dict(zip(KINDS, row_weights(rows, counts).T.tolist(), strict=True))
     assert weights == {
         "issue": [2, 1, 1, 1, 1], "unit": [4, 0, 0, 0, 0], "dependency": [8, 0, 0, 0, 0], "shared": [0, 0, 0, 7, 0],
         "memory": [0, 3, 0, 0, 0], "load_store": [0, 3, 5, 7, 0], "barrier": [0, 0, 0, 0, 1],
