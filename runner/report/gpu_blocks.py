@@ -30,11 +30,15 @@ class TimedBlocks:
 
 
 def timed_blocks(result: Result) -> TimedBlocks | None:
-    """Of the first execution of each launch that was simulated; None where there are none. O(blocks log blocks)."""
+    """Of the first execution of each launch that was simulated; None where there are none. Where streams were replayed,
+    of launches of the first GPU that had it for themselves: others' blocks ran elsewhere and at other times. O(blocks
+    log blocks)."""
     launches, blocks, gpu = result.launches, result.blocks, Gpu.of(result.machine.node)
     if launches is None or blocks is None or gpu is None:
         return None
     ran = blocks.filter(blocks.column("sm").is_valid())
+    if result.gpu_streams is not None:
+        ran = ran.filter(np.isin(to_numpy(ran.column("launch_id")), _alone(result, gpu)))
     if not ran.num_rows:
         return None
     left_out = max(ran.num_rows - MAX_BLOCKS, 0)
@@ -51,6 +55,19 @@ def timed_blocks(result: Result) -> TimedBlocks | None:
     order = np.lexsort((block, start_ps, sm))
     lane = _lanes(sm[order], start_ps[order], end_ps[order])
     return TimedBlocks(sm[order], launch[order], block[order], start_ps[order], end_ps[order], lane, left_out)
+
+
+def _alone(result: Result, gpu: Gpu) -> np.ndarray:
+    """Numbers of the launches of the first GPU that took as long as they take alone."""
+    streams, launches = result.gpu_streams, result.launches
+    assert streams is not None
+    assert launches is not None
+    own = streams.filter(np.asarray(to_numpy(streams.column("gpu")) == int(to_numpy(streams.column("gpu")).min())))
+    start, end, cycles, launch = (
+        to_numpy(launches.column(name)) for name in ("start_ps", "end_ps", "cycles", "launch_id")
+    )
+    is_alone = np.abs(end - start - cycles * (PS_PER_SECOND / gpu.frequency_hz)) < 2
+    return np.asarray(launch[is_alone & np.isin(launch, to_numpy(own.column("launch_id")))])
 
 
 def _lanes(sm: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

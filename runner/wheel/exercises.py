@@ -64,6 +64,11 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "run bfs-16 --launch 9-10 --model gpu=gpumech --set gpu.form=extended",
     ),
     (
+        "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070",
+        "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070 --model network=flow",
+        "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070 --model network=dimemas",
+    ),
+    (
         "run cholesky-8 --target marenostrum3 --set mapping.cores_per_rank=8",
         "run cholesky-8 --target marenostrum3 --set mapping.cores_per_rank=8 --set runtime.policy=critical-path",
         "run jacobi-8 --target marenostrum3 --set mapping.cores_per_rank=4",

@@ -1,6 +1,7 @@
 """Kernel launches and SMs as a Paraver trace of its own: ``gpu.prv``, ``gpu.pcf`` and ``gpu.row``.
 
-One application and one task, a thread for the launches of each rank, and one for each SM: a state Running while a
+One application and one task, a thread for the launches of each rank (where streams were replayed, one for each stream
+and each copy engine of a GPU, with its copies), and one for each SM: a state Running while a
 launch is under way or an SM holds blocks; an event KERNEL with the number of the kernel at the begin of a launch and 0
 at its end; an event RESIDENT with the number of blocks on an SM whenever that changes. Blocks are those of the first
 MAX_BLOCKS (report/gpu_blocks.py). Times are nanoseconds, rounded to nearest; the trace ends with the run.
@@ -17,6 +18,7 @@ import pyarrow as pa
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.readers.paraver.labels import STATES
 from manyscale.runner.report.gpu_blocks import TimedBlocks, timed_blocks
+from manyscale.runner.report.gpu_tracks import GpuTracks, gpu_tracks
 from manyscale.runner.report.paraver.files import opened_prv
 from manyscale.runner.report.paraver.ranks import Records, nanoseconds, write_sorted
 from manyscale.runner.report.text_columns import integers, join, picked
@@ -32,17 +34,13 @@ def write(result: Result, directory: Path) -> None:
     launches = result.launches
     if launches is None or not launches.num_rows:
         return
-    rank = to_numpy(launches.column("rank")).astype(np.int64)
-    ranks, row = np.unique(rank, return_inverse=True)
+    tracks = gpu_tracks(result, "kernel") or _of_ranks(launches)
     blocks = timed_blocks(result)
     num_sms = 0 if blocks is None else int(blocks.sm.max()) + 1
-    threads = len(ranks) + num_sms
+    threads = len(tracks.names) + num_sms
     who = [f"{number + 1}:1:1:{number + 1}:" for number in range(threads)]
-    begin, end = (nanoseconds(to_numpy(launches.column(name))) for name in ("start_ps", "end_ps"))
-    kernels = launches.column("kernel").to_pylist()
-    names = list(dict.fromkeys(kernels))
-    number = {name: index + 1 for index, name in enumerate(names)}
-    code = np.array([number[name] for name in kernels])
+    begin, end = nanoseconds(tracks.start_ps), nanoseconds(tracks.end_ps)
+    row, code = tracks.track, tracks.label + 1
     keep = begin < end
     place, begin, end, code = row[keep], begin[keep], end[keep], code[keep]
     records = [
@@ -50,16 +48,30 @@ def write(result: Result, directory: Path) -> None:
         _events(who, np.tile(place, 2), np.concatenate((end, begin)), KERNEL, np.concatenate((0 * code, code))),
     ]
     if blocks is not None:
-        records += _of_blocks(who, blocks, len(ranks))
+        records += _of_blocks(who, blocks, len(tracks.names))
     last = max(int(end.max(initial=0)), int(nanoseconds(to_numpy(result.ranks.column("end_ps"))).max(initial=0)))
     with opened_prv(directory / "gpu.prv") as file:
         file.write(f"#Paraver ({_DATE}):{last}_ns:1({threads}):1:1({threads}:1)\n".encode())
         write_sorted(file, records)
-    (directory / "gpu.pcf").write_text(_configuration(names), encoding="utf-8", errors="backslashreplace")
-    labels = [f"launches of rank {each}" for each in ranks.tolist()] + [f"SM {each}" for each in range(num_sms)]
+    (directory / "gpu.pcf").write_text(_configuration(tracks.labels), encoding="utf-8", errors="backslashreplace")
+    labels = tracks.names + [f"SM {each}" for each in range(num_sms)]
     text = "".join(f"{label}\n" for label in labels)
     levels = (f"LEVEL CPU SIZE {threads}\n{text}", "LEVEL NODE SIZE 1\nGPU\n", f"LEVEL THREAD SIZE {threads}\n{text}")
     (directory / "gpu.row").write_text("\n".join(levels), encoding="utf-8", errors="backslashreplace")
+
+
+def _of_ranks(launches: pa.Table) -> GpuTracks:
+    """The launches of each rank."""
+    rank, start, end, launch = (
+        to_numpy(launches.column(name)).astype(np.int64) for name in ("rank", "start_ps", "end_ps", "launch_id")
+    )
+    ranks, row = np.unique(rank, return_inverse=True)
+    kernels = launches.column("kernel").to_pylist()
+    labels = list(dict.fromkeys(kernels))
+    number = {name: index for index, name in enumerate(labels)}
+    label = np.array([number[name] for name in kernels], np.int64)
+    names = [f"launches of rank {each}" for each in ranks.tolist()]
+    return GpuTracks(names, labels, row, label, start, end, 0 * launch, launch)
 
 
 def _of_blocks(who: list[str], blocks: TimedBlocks, first: int) -> list[Records]:

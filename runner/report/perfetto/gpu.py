@@ -1,7 +1,8 @@
 """Kernel launches and their thread blocks as tracks of the Chrome trace.
 
-A process with a track per rank that launches kernels, a complete event per launch, its name the kernel; and a process
-of SMs with as many tracks for each as blocks are resident at once, a complete event per block (of the first
+A process with a track per rank that launches kernels, a complete event per launch, its name the kernel; where streams
+were replayed, instead one with a track for each stream and each copy engine of a GPU, and their copies, too; and a
+process of SMs with as many tracks for each as blocks are resident at once, a complete event per block (of the first
 MAX_BLOCKS).
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.kernel_names import function_name
 from manyscale.runner.report.gpu_blocks import timed_blocks
+from manyscale.runner.report.gpu_tracks import GpuTracks, gpu_tracks
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
 from manyscale.runner.run.results import Result
 
@@ -28,6 +30,9 @@ def write_launches(file: gzip.GzipFile, result: Result) -> list[str]:
     launches = result.launches
     if launches is None or not launches.num_rows:
         return []
+    tracks = gpu_tracks(result, "kernel")
+    if tracks is not None:
+        return _write_streams(file, result, tracks)
     rank, start, end, cycles, launch = (
         to_numpy(launches.column(name)) for name in ("rank", "start_ps", "end_ps", "cycles", "launch_id")
     )
@@ -48,6 +53,25 @@ def write_launches(file: gzip.GzipFile, result: Result) -> list[str]:
     events = [*_process(LAUNCHES, "kernel launches")]
     for each in known.tolist():
         events += _track(LAUNCHES, each + 1, f"rank {each}", each)
+    notes = _write_blocks(file, result, events)
+    file.write("".join(json.dumps(event, separators=(",", ":")) + ",\n" for event in events).encode())
+    return notes
+
+
+def _write_streams(file: gzip.GzipFile, result: Result, tracks: GpuTracks) -> list[str]:
+    head = [f'{{"ph":"X","pid":{LAUNCHES},"tid":{each + 1},"ts":' for each in range(len(tracks.names))]
+    called = [f',"name":{json.dumps(function_name(name))},"args":{{"launch_id":' for name in tracks.labels]
+    for batch in batches(len(tracks.track)):
+        start, end = tracks.start_ps[batch], tracks.end_ps[batch]
+        text = join(
+            picked(head, tracks.track[batch]), microseconds(start), ',"dur":', microseconds(end - start),
+            picked(called, tracks.label[batch]), integers(tracks.launch_id[batch]),
+            ',"bytes":', integers(tracks.bytes[batch]), "}},\n",
+        )  # fmt: skip
+        file.write(contents(text))
+    events = [*_process(LAUNCHES, "GPU streams and copy engines")]
+    for number, name in enumerate(tracks.names):
+        events += _track(LAUNCHES, number + 1, name, number)
     notes = _write_blocks(file, result, events)
     file.write("".join(json.dumps(event, separators=(",", ":")) + ",\n" for event in events).encode())
     return notes

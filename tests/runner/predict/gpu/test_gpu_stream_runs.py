@@ -6,6 +6,8 @@ A launch takes a cycle for each instruction of its longest block, and its launch
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -208,3 +210,29 @@ def test_other_networks_wait_for_gpus_too(write_trace, run_launches, network):
     result = run_launches(with_gpus(ranks, launches, operations), **study, model={"network": network})
     assert result.statistics["application.makespan"].value * 1e12 == A
     assert result.messages.num_rows == 1
+
+
+def test_timelines_have_a_track_for_each_stream_and_engine(write_trace, run_launches, tmp_path):
+    """In Perfetto's and Paraver's files; slices of a track do not overlap."""
+    ranks = ranks_of(write_trace, "gpu; gpu; gpu; gpu")
+    operations = [
+        {"rank": 0, "operation_id": 1, "kind": G.launch, "stream": 1, "launch_id": 1},
+        {"rank": 0, "operation_id": 2, "kind": G.launch, "stream": 2, "launch_id": 2},
+        {"rank": 0, "operation_id": 3, "kind": G.copy_to_host, "stream": 2, "bytes": 50},
+        {"rank": 0, "operation_id": 4, "kind": G.synchronize_device},
+    ]
+    run_launches(with_gpus(ranks, LAUNCHES, operations), report=True)
+    with gzip.open(tmp_path / "out" / "trace.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["pid"] == 5 and e["name"] == "thread_name"}
+    slices = [e for e in events if e["pid"] == 5 and e["ph"] == "X"]
+    expected = {
+        "GPU 0, stream 1": [("a", 1, 0)],
+        "GPU 0, stream 2": [("a", 2, 0), ("copy_to_host", 0, 50)],
+        "GPU 0, copies to the host": [("copy_to_host", 0, 50)],
+    }
+    found: dict[str, list[tuple[str, int, int]]] = {name: [] for name in names.values()}
+    for each in slices:
+        found[names[each["tid"]]].append((each["name"], each["args"]["launch_id"], each["args"]["bytes"]))
+    assert found == expected
+    assert (tmp_path / "out" / "gpu.row").read_text().splitlines()[1:4] == list(expected)
