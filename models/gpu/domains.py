@@ -32,6 +32,7 @@ DETAILED: Final = Domain(
             "ranks that share a GPU run whole launches in the order in which they come, where hardware gives each "
             "slices of time; L2 is as the rank's own launches leave it"
         ),
+        "folded-gpus": left_open("what several GPUs of a process did is done by those that the node has, in turn"),
         "several-gpus": told("all launches run on one GPU; the node's others stand idle"),
         "later-code": left_open("instructions of a later architecture take what those of their class take here"),
         "matrix-instructions": left_open(

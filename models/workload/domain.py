@@ -52,6 +52,7 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "launches-of-ranks": "launches that ranks make between their MPI calls, where the replay does not know streams",
         "shared-gpus": "more ranks with launches on a node than it has GPUs, where the replay does not know streams",
         "ranks-in-turn": "more ranks with launches on a node than it has GPUs, which take turns (gpu: {mps: false})",
+        "folded-gpus": "processes that use more GPUs than a node of the target has",
         "several-gpus": "a target with several GPUs a node, for a trace that does not tell which one is used",
         "later-code": "launches compiled for a later architecture than the target runs",
         "matrix-instructions": "matrix instructions on a target that does not time them by shape (node.gpu.matrix)",

@@ -143,7 +143,7 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     rank, launch, kind = (launches.column("gpu_operations", name) for name in ("rank", "launch_id", "kind"))
     sharing = np.bincount(node_of_rank[np.unique(rank[launch > 0])]) if np.any(launch) else np.zeros(1, np.int64)
     several = np.maximum(0, sharing - case.machine.node.num_gpus).sum()
-    joined = joins(case)
+    joined, devices = joins(case), launches.column("gpu_operations", "device")
     copied = np.count_nonzero(np.isin(kind, _COPIES)) if len(kind) else launches.tables["copies"].num_rows
     counts = {
         "copies": 0 if joined and len(kind) and gpu is not None and gpu.host_link is not None else copied,
@@ -151,6 +151,7 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
         "shared-gpus": 0 if joined else several,
         "ranks-in-turn": several if joined and not case.study.options(GpuChoice).mps else 0,
         "streams": 0 if joined else len(np.unique(streams)) - 1,
+        "folded-gpus": max(0, int(devices.max(initial=0)) + 1 - case.machine.node.num_gpus) if joined else 0,
         "several-gpus": 0 if len(kind) else case.machine.node.num_gpus - 1,
         "later-code": 0 if gpu is None else np.count_nonzero(version > gpu.compute_capability),
         "gpu-dram-rows": gpu is not None and gpu.dram.timing is not None,
