@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,9 +31,11 @@ def row_counts(trace: LaunchTrace) -> RowCounts:
 
 def static_rows(trace: LaunchTrace, gpu: Gpu) -> np.ndarray:
     """STATIC[rows] of the launch on ``gpu``."""
-    warps = {name: np.zeros(1, np.int64) for name in ("block_warps", "warp_instructions", "warp_accesses")}
-    none = {name: getattr(trace, name)[:0] for name in ("instruction", "active", "accesses", "sector", "written")}
-    return launch_program(replace(trace, **warps, **none), gpu, copies=False).static
+    none: dict[str, Any] = {
+        name: np.zeros(1, np.int64) for name in ("block_warps", "warp_instructions", "warp_accesses")
+    }
+    none |= {name: getattr(trace, name)[:0] for name in ("instruction", "active", "accesses", "sector", "written")}
+    return launch_program(replace(trace, **none), gpu, copies=False).static
 
 
 @njit(cache=True, nogil=True)
