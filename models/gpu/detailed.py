@@ -16,11 +16,13 @@ import numpy as np
 from manyscale.models.gpu import launch_kernel, memory_state
 from manyscale.models.gpu.l2.exchange_kernel import enlarged, replies_for
 from manyscale.models.gpu.launch_pieces import LaunchPieces
+from manyscale.models.gpu.launch_program import LaunchProgram
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm import state as sm_state
 from manyscale.models.gpu.sm.asynchronous.state import room_for
+from manyscale.models.gpu.sm.control.rows import COLUMNS, code_lines, constant_lines, is_controlled
 from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.state import CAUSES, Counted
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
@@ -177,11 +179,14 @@ class _Running:
         self.memory = memory_state.with_ports(memory, sms)
         instructions = trace.num_instructions * num_blocks // max(1, trace.num_blocks)
         self._ipc_cycles = bucket_cycles(instructions, gpu)
-        self._pieces = LaunchPieces.begin(trace, following, gpu)
-        self._limits = sm_limits(gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles)
-        registers = int(self._pieces.program.operand.max(initial=0)) + 1
+        controlled = is_controlled(trace, gpu.core is not None)
+        self._pieces = LaunchPieces.begin(trace, following, gpu, controlled)
+        self._limits = sm_limits(
+            gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, controlled=controlled
+        )
+        registers, lines = room(trace, self._pieces.program, controlled)
         self.sm = sm_state.sm_state(
-            gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers, room_for(trace)
+            gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers, room_for(trace), lines
         )
         self._dispatch = dispatch_for(sms, num_blocks)
         self._dispatch.word[HELD] = self._pieces.end
@@ -278,6 +283,13 @@ class _Running:
             float(l2[memory_state.DRAM_READS]),
             float(l2[memory_state.DRAM_WRITES]),
         )
+
+
+def room(trace: LaunchTrace, program: LaunchProgram, controlled: bool) -> tuple[int, tuple[int, int]]:
+    """Registers that SMs keep of each warp, and lines of code and of constants."""
+    if controlled:
+        return COLUMNS, (code_lines(trace.static), constant_lines(trace.static)[1])
+    return int(program.operand.max(initial=0)) + 1, (0, 0)
 
 
 def prepared(memory: Memory | None, gpu: Gpu) -> Memory:

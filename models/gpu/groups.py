@@ -16,6 +16,7 @@ from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm import state as sm_state
 from manyscale.models.gpu.sm.asynchronous.state import room_for
+from manyscale.models.gpu.sm.control.rows import is_controlled
 from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.state import REQUEST, Counted
 from manyscale.models.kernels.shared_words import ABORT, WORDS
@@ -92,11 +93,12 @@ class _Running:
         if not self._is_idle:
             first, end = self._own(self._sm_bounds)
             first_channel, end_channel = self._own(self._channel_bounds)
-            program = team.once(lambda: launch_program(trace, gpu, asynchronous=True))
-            registers = int(program.operand.max(initial=0)) + 1
+            controlled = is_controlled(trace, gpu.core is not None)
+            program = team.once(lambda: launch_program(trace, gpu, asynchronous=True, controlled=controlled))
+            registers, lines = detailed.room(trace, program, controlled)
             self._program = program
             self._limits = sm_limits(
-                gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, first
+                gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, first, controlled
             )
             self._sm = sm_state.sm_state(
                 gpu,
@@ -108,6 +110,7 @@ class _Running:
                 trace.num_blocks,
                 registers,
                 room_for(trace),
+                lines,
             )
             own = memory_state.memory_state(gpu, end_channel - first_channel, self._nodes)
             self._own_memory = memory_state.with_ports(own, sms)

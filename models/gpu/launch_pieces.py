@@ -21,11 +21,13 @@ class LaunchPieces:
     gpu: Gpu
     program: LaunchProgram
     end: int
+    controlled: bool = False
 
     @staticmethod
-    def begin(first: LaunchTrace, pieces: Iterator[LaunchTrace], gpu: Gpu) -> LaunchPieces:
+    def begin(first: LaunchTrace, pieces: Iterator[LaunchTrace], gpu: Gpu, controlled: bool = False) -> LaunchPieces:
         """``first`` and those that follow it."""
-        return LaunchPieces(pieces, gpu, launch_program(first, gpu, asynchronous=True), first.num_blocks)
+        program = launch_program(first, gpu, asynchronous=True, controlled=controlled)
+        return LaunchPieces(pieces, gpu, program, first.num_blocks, controlled)
 
     def go_on(self, sm: Sm) -> bool:
         """One more piece; those before the first block that runs are forgotten, and what SMs keep of places is set
@@ -33,7 +35,7 @@ class LaunchPieces:
         piece = next(self.pieces, None)
         if piece is None:
             return False
-        more = launch_program(piece, self.gpu, asynchronous=True)
+        more = launch_program(piece, self.gpu, asynchronous=True, controlled=self.controlled)
         old = self.program
         running = sm.block["number"]
         first = int(running.min(initial=self.end, where=running >= 0))

@@ -9,6 +9,7 @@ import numpy as np
 
 from manyscale.models.gpu.matrix.timing import row_timing
 from manyscale.models.gpu.parameters import SECTOR_BYTES, UNITS, Gpu
+from manyscale.models.gpu.sm.control.rows import fill_controlled
 from manyscale.models.kernels import njit
 from manyscale.models.workload.launch_trace import (
     NO_REGISTER,
@@ -50,6 +51,19 @@ STATIC: Final = np.dtype(  # a static instruction
         ("front", "u1"),  # its unit; NUM_UNITS: the load/store unit
         ("access", "u1"),  # Access
         ("passes_l1", "u1"),
+        # with control bits (gpu/sm/control):
+        ("sets", "i1"), ("reads", "i1"),  # dependence counters held up until it has written, or read; -1: none
+        ("limited", "i1"),  # counter that must be no larger than ``immediate``; -1: none
+        ("fixed", "u1"),  # control.rows: FIXED and so on
+        ("stall", "u1"),  # cycles to the warp's next instruction, at least
+        ("leaves", "u1"),  # cycles from issue until it leaves its scheduler's queue of memory instructions
+        ("after", "u1"),  # cycles from there until its operands have been read (OWN: from issue)
+        ("result", "u1"),  # cycles that its result comes later than that of others (OWN: from issue)
+        ("reuse", "u1"),  # bit k where operand k stays in the operand cache
+        ("wide", "u1"),  # the third operand is two registers
+        ("slot_a", "i2"), ("slot_b", "i2"), ("slot_c", "i2"),  # registers by operand; -1: none
+        ("place", "i4"),  # among the instructions of the kernel
+        ("constant", "i4"), ("constant_block", "i4"),  # line of constants, -1: none; and that of the SM's cache
     ],
     align=True,
 )  # fmt: skip
@@ -77,22 +91,30 @@ class LaunchProgram(NamedTuple):
     words: np.ndarray
 
 
-def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True, asynchronous: bool = False) -> LaunchProgram:
+def launch_program(
+    trace: LaunchTrace, gpu: Gpu, copies: bool = True, asynchronous: bool = False, controlled: bool = False
+) -> LaunchProgram:
     """O(static instructions + requests). All arrays can be written to, or (``copies`` False) none: kernels are compiled
-    for the one or the other. ``asynchronous``: operations that run beside the warp are told from others."""
+    for the one or the other. ``asynchronous``: operations that run beside the warp are told from others;
+    ``controlled``: with control bits, whose counters are its operands then."""
     static = trace.static
     names = [gpu.units[name] for name in UNITS]
     units = _Units(
         _KIND, _FRONT, np.array([round(unit.latency_cycles) for unit in names]),
         np.array([max(1, round(unit.interval_cycles)) for unit in names]),
     )  # fmt: skip
-    rows = np.empty(len(static.pc), STATIC)
+    rows = np.zeros(len(static.pc), STATIC)
+    for name in ("sets", "reads", "limited", "slot_a", "slot_b", "slot_c", "constant"):
+        rows[name] = -1
     operand = np.empty(static.destinations.size + static.sources.size, np.int16)
     operands = _fill(units, _columns(static), rows, operand)
     if gpu.matrix is not None:
         _time_matrices(static, gpu, rows)
     if asynchronous:
         mark_asynchronous(trace, rows)
+    if controlled:
+        assert gpu.core is not None
+        operands = fill_controlled(rows, operand, static, round(gpu.core.other_latency_cycles))
     requests, request, bytes_written = trace.accesses, trace.sector, trace.written
     warp_requests = trace.warp_accesses
     if gpu.l1.sector_bytes != SECTOR_BYTES:

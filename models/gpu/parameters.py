@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from manyscale.models.gpu.device.links import HostLink, PeerLink
 from manyscale.models.gpu.matrix.parameters import Matrix
+from manyscale.models.gpu.sm.control.parameters import ControlledCore
 from manyscale.models.machine.blocks import Block
 from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
 
@@ -234,6 +235,8 @@ class Gpu(Block):
     """What copies between host and GPU go over. Without it they take no time."""
     peer_link: PeerLink | None = None
     """What copies between two GPUs of a node go over. Without it they go over `host_link`."""
+    core: ControlledCore | None = None
+    """How SMs issue launches whose trace has the compiler's control bits. Without it, a scoreboard times them all."""
 
     @property
     def front_cycles(self) -> int:

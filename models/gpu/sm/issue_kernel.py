@@ -116,8 +116,8 @@ def _can_be_chosen(sm, k, w, time):  # type: ignore[no-untyped-def]
 
 
 @merged
-def _issue_memory(sm, program, limits, k, w, at, row, time):  # type: ignore[no-untyped-def]
-    """A memory instruction on its way to the load/store unit."""
+def take_load(sm, program, limits, w, at, row):  # type: ignore[no-untyped-def]
+    """A memory instruction is in flight: its number."""
     core = sm.core[0]
     warp = sm.warp[w]
     static = program.static[row]
@@ -138,14 +138,13 @@ def _issue_memory(sm, program, limits, k, w, at, row, time):  # type: ignore[no-
     load.time = 0
     load.cause = 0
     load.access = access
-    _enter_queue(sm, limits, k, number, static.written < static.end, time)
     shared = static.kind == SHARED
     if shared or access != STORE:
         warp.loads += 1
     for i in range(static.first, static.written):
         sm.register[w, program.operand[i]] = NEVER
     if shared:
-        return
+        return number
     for i in range(0, requests, _REQUESTS_OF_HOST_LINE):
         read_soon(program.request, load.first + i)
     warp.next_request += requests
@@ -156,6 +155,15 @@ def _issue_memory(sm, program, limits, k, w, at, row, time):  # type: ignore[no-
     elif access == COPY:
         load.group = warp.copy_group
         sm.copies[w, warp.copy_group % COPY_GROUPS] += 1
+    return number
+
+
+@merged
+def _issue_memory(sm, program, limits, k, w, at, row, time):  # type: ignore[no-untyped-def]
+    """A memory instruction on its way to the load/store unit."""
+    number = take_load(sm, program, limits, w, at, row)
+    static = program.static[row]
+    _enter_queue(sm, limits, k, number, static.written < static.end, time)
 
 
 @merged
@@ -220,7 +228,7 @@ def _overtake(sm, program, limits, k, begins, interval):  # type: ignore[no-unty
 
 
 @merged
-def _count_issue(sm, limits, k, w, active, time):  # type: ignore[no-untyped-def]
+def count_issue(sm, limits, k, w, active, time):  # type: ignore[no-untyped-def]
     """A scheduler issues an instruction of ``active`` threads; why it did not in the cycles before this one."""
     core = sm.core[0]
     scheduler = sm.scheduler[k]
@@ -285,7 +293,7 @@ def _use_up(sm, limits, w):  # type: ignore[no-untyped-def]
 
 
 @merged
-def _must_wait(sm, w, kind, immediate):  # type: ignore[no-untyped-def]
+def must_wait(sm, w, kind, immediate):  # type: ignore[no-untyped-def]
     """Whether a warp waits for memory behind an instruction that is neither a barrier nor goes to a unit."""
     warp = sm.warp[w]
     if kind == MEMORY_BARRIER:
@@ -309,7 +317,7 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     static = program.static[row]
     kind = static.kind
     memory = static.front == NUM_UNITS
-    _count_issue(sm, limits, k, w, program.active[at], time)
+    count_issue(sm, limits, k, w, program.active[at], time)
     warp.at = at + 1
     if memory:
         _issue_memory(sm, program, limits, k, w, at, row, time)
@@ -332,7 +340,7 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         if earliest < NEVER:
             next_ready(sm, program, limits, w, earliest)
         return
-    waits = memory and warp.atomics > 0 if kind <= SHARED else _must_wait(sm, w, kind, static.immediate)
+    waits = memory and warp.atomics > 0 if kind <= SHARED else must_wait(sm, w, kind, static.immediate)
     if waits:
         warp.state = WAITS_MEMORY
         sm.ready[w] = NEVER

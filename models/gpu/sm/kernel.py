@@ -17,6 +17,9 @@ than that. What a warp waits for stands in gpu/sm/warp_kernel.py, fetch, schedul
 gpu/sm/issue_kernel.py, the load/store unit and replies in gpu/sm/memory_kernel.py, L1 in gpu/sm/l1_kernel.py, bulk
 copies, barriers in shared memory and products of warp groups in gpu/sm/asynchronous.
 
+Launches whose trace has control bits are issued otherwise on a target that declares such a core: see
+gpu/sm/control/issue_kernel.py.
+
 Cost: O(warps of a scheduler) for each instruction, O(1) for each request.
 """
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import move_copies
+from manyscale.models.gpu.sm.control.issue_kernel import begin_controlled, choose_youngest, issue_controlled
 from manyscale.models.gpu.sm.issue_kernel import (
     FETCHED,
     await_fetch,
@@ -53,6 +57,7 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
         group.filled[s], group.bucket[s], group.node[s], group.sent[s], group.reply[s], group.stack[s], group.issued,
         group.record_sm, group.record_begin, group.record_end, group.ended, group.barrier[s], group.copy[s],
         group.product[s], group.follower[s],
+        group.reuse[s], group.code[s], group.constant[s],
     )  # fmt: skip
 
 
@@ -97,6 +102,8 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
         warp.next_word = program.warp_words[first + i]
         warp.bulk = warp.product_group = warp.has_products = 0
         warp.follower_head = warp.follower_tail = 0
+        warp.limited = 0
+        warp.earliest = 0
         for group in range(COPY_GROUPS):
             sm.copies[w, group] = 0
         for register in range(sm.register.shape[1]):
@@ -105,6 +112,9 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
             exit_warp(sm, program, limits, w, time + 1)
             continue
         warp.front = program.static[program.instruction[warp.at]].front
+        if limits.controlled:
+            begin_controlled(sm, program, limits, w, time)
+            continue
         await_fetch(sm, w)
         sm.try_at[0] = min(sm.try_at[0], time + 1)
     if count == 0:
@@ -180,6 +190,12 @@ def advance(group, s, program, limits, until):  # type: ignore[no-untyped-def]
             move_copies(sm, program, limits, time)
         for k in range(limits.schedulers):
             if try_at[k] <= time:
+                if limits.controlled:
+                    w = choose_youngest(sm, program, limits, k, time)
+                    if w >= 0:
+                        try_at[k] = time + 1
+                        issue_controlled(sm, program, limits, k, w, time)
+                    continue
                 w = choose(sm, limits, k, time)
                 if w >= 0:
                     try_at[k] = time + 1

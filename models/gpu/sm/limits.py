@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.sm.control.parameters import CODE_LINE, CONSTANT_LINE, ControlledCore
 
 SCHEDULERS: Final = ("loose-round-robin", "greedy-then-oldest", "oldest-first", "two-level")
 ROUND_ROBIN, GREEDY, OLDEST, TWO_LEVEL = range(4)
@@ -25,7 +26,9 @@ class SmLimits(NamedTuple):
     and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model) and after it;
     ``dirty_limit``: of frames, below which those that were written stay. ``full``: all bytes of a sector.
     ``request_shift``: of the bytes of a request; ``copy_latency`` and ``copy_interval`` of the unit for bulk copies.
-    ``slots``: resident blocks, of ``block_warps`` warps. ``ipc_shift``: of a bucket of the IPC over time."""
+    ``slots``: resident blocks, of ``block_warps`` warps. ``ipc_shift``: of a bucket of the IPC over time.
+    ``controlled``: whether control bits time the launch; what follows is of gpu/sm/control/parameters.py then,
+    ``above``: from the SM's cache of instructions to L2 and back."""
 
     warps: int
     schedulers: int
@@ -52,12 +55,35 @@ class SmLimits(NamedTuple):
     request_shift: int
     copy_latency: int
     copy_interval: int
+    controlled: int
+    memory_queue: int
+    memory_interval: int
+    shared_interval: int
+    unit_queue: int
+    redirect: int
+    prefetched: int
+    upper: int
+    above: int
+    constant_wait: int
+    barrier: int
+    l0_code_sets: int
+    l0_code_ways: int
+    l1_code_sets: int
+    l1_code_ways: int
+    constant_sets: int
+    constant_ways: int
 
 
-def sm_limits(gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0) -> SmLimits:
+def sm_limits(
+    gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0, controlled: bool = False
+) -> SmLimits:
     """``l1_frames``: lines of L1 beside shared memory; ``slots``: resident blocks of ``block_warps`` warps;
     ``ipc_cycles``, a power of two: a bucket of the IPC over time; ``first_sm`` of a group of them."""
     pipeline = round(gpu.pipeline_cycles)
+    core = gpu.core or ControlledCore()
+    # where memory instructions leave a scheduler's queue stands in their rows
+    earlier = gpu.front_cycles - 10 if controlled else 0
+    earlier_l1 = gpu.front_cycles - 12 if controlled else 0
     return SmLimits(
         warps=slots * block_warps,
         schedulers=gpu.schedulers,
@@ -65,12 +91,12 @@ def sm_limits(gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles
         active_warps=gpu.active_warps,
         front=gpu.front_cycles,
         back=pipeline - gpu.front_cycles,
-        shared_latency=round(gpu.shared_memory.latency_cycles),
+        shared_latency=max(0, round(gpu.shared_memory.latency_cycles) + earlier),
         sector_shift=shift_of(gpu.l1.line_bytes // gpu.l1.sector_bytes),
         set_mask=gpu.l1.num_sets - 1,
         banks=gpu.l1.banks,
         bank_mask=gpu.l1.banks - 1,
-        l1_latency=round(gpu.l1.latency_cycles),
+        l1_latency=max(1, round(gpu.l1.latency_cycles) + earlier_l1),
         mshrs=gpu.l1.mshrs,
         merges=gpu.l1.merges,
         write=WRITES.index(gpu.l1.write),
@@ -84,4 +110,21 @@ def sm_limits(gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles
         request_shift=shift_of(gpu.l1.sector_bytes),
         copy_latency=round(gpu.bulk_copies.latency_cycles),
         copy_interval=max(1, round(gpu.bulk_copies.interval_cycles)),
+        controlled=int(controlled),
+        memory_queue=core.memory_queue if controlled else 0,
+        memory_interval=round(core.memory_interval_cycles),
+        shared_interval=round(core.shared_interval_cycles),
+        unit_queue=core.unit_queue,
+        redirect=round(core.redirect_cycles),
+        prefetched=core.prefetched_lines,
+        upper=round(core.upper_cycles),
+        above=round(core.memory_cycles),
+        constant_wait=round(core.constant_wait_cycles),
+        barrier=round(core.barrier_cycles),
+        l0_code_sets=core.l0_instructions.sets(CODE_LINE),
+        l0_code_ways=core.l0_instructions.ways,
+        l1_code_sets=core.l1_instructions.sets(CODE_LINE),
+        l1_code_ways=core.l1_instructions.ways,
+        constant_sets=core.l0_constants.sets(CONSTANT_LINE),
+        constant_ways=core.l0_constants.ways,
     )

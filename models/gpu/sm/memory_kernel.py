@@ -9,6 +9,7 @@ import numpy as np
 from manyscale.models.gpu.launch_program import ATOMIC, COPY, NUM_UNITS, REDUCTION, SHARED, STORE
 from manyscale.models.gpu.sm.asynchronous.barrier_kernel import arrive_behind
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import take_part
+from manyscale.models.gpu.sm.control.queue_kernel import after_last, leave_queue
 from manyscale.models.gpu.sm.l1_kernel import BLOCKED, FULL, HIT, bucket_of, read, send, write
 from manyscale.models.gpu.sm.state import (
     BANK_QUEUE,
@@ -49,7 +50,7 @@ def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
     w = load.warp
     warp = sm.warp[w]
     access = load.access
-    time, cause = load.time, np.int64(load.cause)
+    time, cause = load.time + program.static[load.row].result, np.int64(load.cause)
     write_registers(sm, program, w, load.row, time, cause)
     warp.loads -= 1
     if access == ATOMIC or access == REDUCTION:
@@ -248,6 +249,8 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
 @merged
 def _is_older(sm, limits, k, other):  # type: ignore[no-untyped-def]
     """Whether the memory instruction before the load/store unit was issued before another scheduler's."""
+    if limits.controlled:
+        return after_last(sm, limits, k, other)
     issued = sm.queue[BEFORE_UNIT, k].issued
     if issued != sm.queue[BEFORE_UNIT, other].issued:
         return issued < sm.queue[BEFORE_UNIT, other].issued
@@ -262,7 +265,7 @@ def load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
     if core.current >= 0 and time >= core.current_from:
         _send_requests(sm, program, limits, time)
     first = -1
-    if core.current < 0 and core.queued > 0:
+    if core.current < 0 and core.queued > 0 and time >= core.accepts_from:
         for k in range(limits.schedulers):
             entry = sm.queue[BEFORE_UNIT, k]
             if entry.time <= time and (first < 0 or _is_older(sm, limits, k, first)):
@@ -273,10 +276,14 @@ def load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
         load = sm.load[number]
         shared = program.static[load.row].kind == SHARED
         core.current_from = time + (max(1, load.count) if shared else 1)
-        _move_up(sm, program, limits, first, time)
+        if limits.controlled:
+            leave_queue(sm, program, limits, first, number, time)
+        else:
+            _move_up(sm, program, limits, first, time)
         sm.try_at[first] = min(sm.try_at[first], time)
         if shared:
-            _read_shared(sm, program, limits, number, core.current_from + limits.shared_latency + 1)
+            after = limits.shared_latency + 1 + program.static[load.row].result
+            _read_shared(sm, program, limits, number, core.current_from + after)
     if core.current >= 0:
         core.next_load_store = max(time + 1, core.current_from)
     else:
@@ -284,6 +291,7 @@ def load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
         if core.queued > 0:
             for k in range(limits.schedulers):
                 core.next_load_store = min(core.next_load_store, sm.queue[BEFORE_UNIT, k].time)
+            core.next_load_store = max(core.next_load_store, core.accepts_from)
 
 
 @merged

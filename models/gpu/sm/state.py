@@ -71,6 +71,7 @@ CORE: Final = np.dtype(  # an SM
         ("active_cycles", "i8"),  # with a block
         ("next_copy", "i8"),  # when the unit that copies has something to do
         ("copy_first", "i8"), ("copy_next", "i8"), ("copy_end", "i8"),  # the oldest, the one that is sent, the end
+        ("accepts_from", "i8"), ("last_taken", "i8"),  # with control bits: a memory instruction, and of which scheduler
     ],
     align=True,
 )  # fmt: skip
@@ -100,6 +101,11 @@ WARP: Final = np.dtype(
         ("barrier", "i8"),  # that it waits at
         ("next_word", "i8"),  # of its asynchronous operations
         ("product_done", "i8"),  # when all its products are there
+        # with control bits:
+        ("limited", "u1"),  # 1 + the dependence counter that it waits for
+        ("counter_limit", "i4"),  # until that is no larger
+        ("earliest", "i8"),  # issue of the next instruction, whatever its operands
+        ("line_at", "i8"),  # when the next line of code is there
     ],
     align=True,
 )  # fmt: skip
@@ -123,6 +129,14 @@ SCHEDULER: Final = np.dtype(
         ("second_unit", "i4"),  # NUM_UNITS: the load/store unit
         ("last_issued", "i4"),  # warp's slot, -1: none
         ("queued", "i4"),  # memory instructions that the load/store unit has not taken
+        # with control bits:
+        ("cached_warp", "i4"),  # whose operands the operand cache holds
+        ("gate", "i8"),  # next issue, of any warp
+        ("allocated", "i8"),  # when the last instruction left Allocate
+        ("busy_even", "i8"), ("busy_odd", "i8"),  # ports of both banks: bit k for the cycle k + 1 behind that
+        ("memory_from", "i8"),  # the place of the memory instruction that left last can be taken
+        ("leaves_from", "i8"),  # the next memory instruction
+        ("stream_end", "i8"),  # the last line of code that is fetched ahead
     ],
     align=True,
 )  # fmt: skip
@@ -163,6 +177,9 @@ FRAME: Final = np.dtype(  # of L1; four stand in a line of the host's caches
         ("dirty", "u1"), ("unused", "u1"),  # sectors that were written
     ]
 )  # fmt: skip
+CACHED_LINE: Final = np.dtype(  # of code or constants
+    [("at", "i8"), ("used", "i8")]  # when it arrives, NEVER: it does not; its last use, 0: none
+)
 USES_PER_WAY: Final = 4
 MOST_FRAMES: Final = (1 << 16) // USES_PER_WAY - 1  # of an L1: their numbers and uses are held in 16 bits
 MISS: Final = np.dtype(  # of a sector of a frame on its way: who waits for it
@@ -200,7 +217,7 @@ class Sm(NamedTuple):
     try_at: np.ndarray  # int64[SM, S]: earliest issue of any warp
     unit: np.ndarray  # UNIT[SM, S, U + 1]: the last one for memory instructions
     order: np.ndarray  # int32[SM, S, W / S]: of a two-level scheduler, the active warps first
-    queue: np.ndarray  # QUEUED[SM, QUEUED_MEMORY, S]
+    queue: np.ndarray  # QUEUED[SM, QUEUED_MEMORY or more, S]
     load: np.ndarray  # LOAD[SM, M]
     bank: np.ndarray  # LOOKUP[SM, banks, BANK_QUEUE]: L1's pipeline
     bank_head: np.ndarray  # int64[SM, banks]
@@ -227,6 +244,9 @@ class Sm(NamedTuple):
     copy: np.ndarray  # COPY[SM, C]: a ring
     product: np.ndarray  # int64[SM, W, groups]: when the products of a group are there
     follower: np.ndarray  # FOLLOWER[SM, W, F]: a ring
+    reuse: np.ndarray  # int32[SM, S, 6]: the operand cache, three places of each bank; -1: none
+    code: np.ndarray  # CACHED_LINE[SM, S + 1, lines]: caches of schedulers and of the SM
+    constant: np.ndarray  # CACHED_LINE[SM, 2 S + 1, lines]: of schedulers for two kinds of instructions, and of the SM
 
 
 class Counted(NamedTuple):
@@ -250,12 +270,12 @@ OneSm = namedtuple("OneSm", Sm._fields)  # type: ignore[misc]  # the rows of one
 
 def sm_state(
     gpu: Gpu, num_sms: int, l1_bytes: int, limits: SmLimits, window: int, ipc_buckets: int, num_blocks: int,
-    registers: int, room: Room = NO_ROOM,
+    registers: int, room: Room = NO_ROOM, lines: tuple[int, int] = (0, 0),
 ) -> Sm:  # fmt: skip
     """Empty SMs. What is written before it is read is not filled, since that would take as long as a short launch.
 
     ``window``: the most cycles between two exchanges; ``num_blocks`` of the launch; ``registers`` that its instructions
-    name.
+    name. ``lines`` of code and of constants, of a launch with control bits.
     """
     n, warps, schedulers, banks = num_sms, limits.warps, gpu.schedulers, gpu.l1.banks
     sets = gpu.l1.num_sets
@@ -278,9 +298,15 @@ def sm_state(
     block = np.zeros((n, limits.slots), BLOCK)
     block["number"], block["end"] = -1, NEVER
     scheduler = np.zeros((n, schedulers), SCHEDULER)
-    scheduler["last_issued"] = -1
-    queue = np.zeros((n, QUEUED_MEMORY, schedulers), QUEUED)
+    scheduler["last_issued"] = scheduler["cached_warp"] = scheduler["stream_end"] = -1
+    queue = np.zeros((n, max(QUEUED_MEMORY, limits.memory_queue), schedulers), QUEUED)
     queue["time"] = NEVER
+    cached = [
+        np.zeros((n, many, count), CACHED_LINE)
+        for many, count in ((schedulers + 1, lines[0]), (2 * schedulers + 1, lines[1]))
+    ]
+    for each in cached:
+        each["at"] = NEVER
     order = np.arange(-(-warps // schedulers) * schedulers, dtype=np.int32).reshape(-1, schedulers).T
     return Sm(
         core=core,
@@ -321,4 +347,7 @@ def sm_state(
         copy=np.empty((n, room.copies), COPY_OF_BYTES),
         product=np.empty((n, warps, room.products), np.int64),
         follower=np.empty((n, warps, room.followers), FOLLOWER),
+        reuse=np.full((n, schedulers, 6), -1, np.int32),
+        code=cached[0],
+        constant=cached[1],
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from manyscale.models.gpu.sm.control.counters_kernel import let_go
+from manyscale.models.gpu.sm.control.rows import PENDING
 from manyscale.models.gpu.sm.state import (
     AT_BARRIER,
     COPY_GROUPS,
@@ -53,7 +55,7 @@ def next_ready(sm, program, limits, w, earliest):  # type: ignore[no-untyped-def
 def release(sm, program, limits, w, time, cause):  # type: ignore[no-untyped-def]
     """A warp that waited can go on at ``time``."""
     sm.warp[w].state = RUNNING
-    next_ready(sm, program, limits, w, time)
+    next_ready(sm, program, limits, w, max(time, sm.warp[w].earliest))
     if sm.ready[w] == time:
         sm.warp[w].cause = cause
 
@@ -101,6 +103,8 @@ def may_go_on(sm, w):  # type: ignore[no-untyped-def]
     warp = sm.warp[w]
     if warp.atomics > 0 or (warp.fence and warp.loads > 0):
         return False
+    if warp.limited and sm.register[w, PENDING - 1 + warp.limited] > warp.counter_limit:
+        return False
     for group in range(max(0, warp.copy_group - COPY_GROUPS + 1), warp.copy_limit):
         if sm.copies[w, group % COPY_GROUPS] > 0:
             return False
@@ -113,10 +117,10 @@ def after_memory(sm, program, limits, w, time, cause):  # type: ignore[no-untype
     warp = sm.warp[w]
     if warp.state == RUNNING:
         if sm.ready[w] == NEVER:
-            next_ready(sm, program, limits, w, 0)
+            next_ready(sm, program, limits, w, warp.earliest)
     elif warp.state == WAITS_MEMORY:
         if may_go_on(sm, w):
-            warp.fence = 0
+            warp.fence = warp.limited = 0
             release(sm, program, limits, w, time, cause)
     elif warp.state == EXITED:
         end_warp(sm, w, time)
@@ -124,7 +128,11 @@ def after_memory(sm, program, limits, w, time, cause):  # type: ignore[no-untype
 
 @inner_inlined
 def write_registers(sm, program, w, row, time, cause):  # type: ignore[no-untyped-def]
-    for i in range(program.static[row].first, program.static[row].written):
+    """An instruction's results can be read from ``time`` on."""
+    static = program.static[row]
+    for i in range(static.first, static.written):
         register = program.operand[i]
         sm.register[w, register] = time
         sm.register_cause[w, register] = cause
+    if static.sets >= 0:
+        let_go(sm, w, static.sets, time, cause)
