@@ -54,6 +54,8 @@ DETAILED: Final = Domain(
             "texture fetches whose addresses the trace has are loads through L1, whatever their filter; others take "
             "what node.gpu.units.texture says, and use no cache"
         ),
+        "control-bits": told("the compiler's control bits say when instructions issue (node.gpu.core)"),
+        "no-control-bits": left_open("launches without the compiler's control bits are issued by a scoreboard"),
         "gpu-dram-rows": TAKES,
     },
     _READS,
@@ -65,6 +67,7 @@ GPUMECH: Final = Domain(
             "bulk copies (TMA) move no data, and barriers in shared memory hold nobody up: each takes one instruction"
         ),
         "group-products": left_long("products of groups of warps (wgmma) wait for the sums of the one before"),
+        "control-bits": left_open("a scoreboard says when instructions issue, whatever the compiler's control bits"),
         "gpu-dram-rows": left_open("rows and banks of DRAM play no part (dram.timing)"),
     },
     _READS,

@@ -61,6 +61,8 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "group-products": "matrix products of groups of warps (wgmma)",
         "block-clusters": "clusters of thread blocks",
         "texture": "texture fetches",
+        "control-bits": "launches with the compiler's control bits, on a target whose SMs follow them (node.gpu.core)",
+        "no-control-bits": "launches without them, on such a target",
         "gpu-dram-rows": "a target that names rows and banks of its GPU's DRAM",
     },
 }

@@ -156,6 +156,10 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
         "later-code": 0 if gpu is None else np.count_nonzero(version > gpu.compute_capability),
         "gpu-dram-rows": gpu is not None and gpu.dram.timing is not None,
     }
+    if gpu is not None and gpu.core is not None and launches.gpu is not None:
+        ids = launches.column("launches", "launch_id").tolist()
+        bits = sum(launches.gpu.detailed_counts(launch_id) is not None for launch_id in ids)
+        counts |= {"control-bits": bits, "no-control-bits": len(ids) - bits}
     for name, patterns in ROOTS.items():
         counts[name] = sum(
             count for root, count in executed.items() if any(fnmatchcase(root, pattern) for pattern in patterns)

@@ -7,7 +7,7 @@ import pytest
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
-GPUS = ("rtx3070", "a100", "a100-accelsim", "h100", "fermi-tbpoint", "gpumech-16")
+GPUS = ("rtx3070", "rtx3080ti", "a100", "a100-accelsim", "h100", "fermi-tbpoint", "gpumech-16")
 LANES = 32
 
 
