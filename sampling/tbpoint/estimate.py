@@ -3,11 +3,12 @@
 One representative for each cluster: Table IV of TBPoint (IPDPS 2014): the representative's cycles per instruction times
 the cluster's instructions. It says nothing of how much launches of a cluster differ: there is no interval.
 
-Launches drawn at random (stratified sampling; Cochran, "Sampling Techniques", 3rd ed., chapters 2 and 5): N_k launches
-of cluster k times the mean cycles of the n_k drawn ones. It is unbiased whatever cycles depend on; clusters are too
-narrow for instructions to tell much more, except where launches are small, and there the cycles per instruction of one
-of them may be far from the others'. Variance (eq. 5.8): sum of N_k^2 (1 - n_k/N_k) s_k^2 / n_k; Student's t with
-Satterthwaite's degrees of freedom (Cochran 5.4).
+Launches drawn at random, spread over their cluster (stratified sampling; Cochran, "Sampling Techniques", 3rd ed.,
+chapters 2 and 5): N_k launches of cluster k times the mean cycles of the n_k drawn ones. It is unbiased whatever cycles
+depend on; clusters are too narrow for instructions to tell much more, except where launches are small, and there the
+cycles per instruction of one of them may be far from the others'. Variance (eq. 5.8): sum of N_k^2 (1 - n_k/N_k) s_k^2
+/ n_k; Student's t with Satterthwaite's degrees of freedom (Cochran 5.4). It is that of draws which are not spread:
+where cycles follow the order, the interval is wider than need be (Cochran 8.5).
 
 * Few draws from a cluster may miss that cycles leap inside it (one block more than the GPU holds takes another round).
   But then its neighbours lie on both sides of the leap. If one of height D lies anywhere between the centres of two
@@ -117,7 +118,7 @@ def more(sample: LaunchSample, chosen_cycles: np.ndarray, aim: float, confidence
     error = aim * found.total_cycles / _quantile(found.degrees_of_freedom, confidence)
     wanted = _allocate(sample.cluster_sizes, np.sqrt(spread.variance), error**2)
     how_many = np.maximum(sample.num_chosen, wanted)
-    return replace(sample, chosen=draw(sample.cluster, how_many, sample.seed))
+    return replace(sample, chosen=draw(sample.cluster, how_many, sample.seed, sample.features[:, 1]))
 
 
 def _allocate(size: np.ndarray, deviation: np.ndarray, variance: float) -> np.ndarray:

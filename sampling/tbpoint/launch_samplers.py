@@ -31,11 +31,15 @@ from manyscale.sampling.vectors import Vectors
 @dataclass(frozen=True)
 class LaunchPopulation:
     """``row`` int64[n]: of the table of launches, ascending; ``counts`` of each; ``cycles`` float64[n] where they are
-    known. Raises ValueError for a launch without instructions."""
+    known. ``blocks`` and ``threads`` of a block [n], where they are known; ``profile`` float64[n]: times that were
+    profiled, for samplers that read such. Raises ValueError for a launch without instructions."""
 
     row: np.ndarray
     counts: LaunchCounts
     cycles: np.ndarray | None = None
+    blocks: np.ndarray | None = None
+    threads: np.ndarray | None = None
+    profile: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if not np.all(self.instructions > 0):
@@ -76,6 +80,33 @@ def tbpoint(population: LaunchPopulation, rules: LaunchSampling, seed: int) -> L
     )  # fmt: skip
 
 
+def by_instructions(population: LaunchPopulation, element: np.ndarray, label: np.ndarray) -> Choice:
+    """One launch for each cluster of ``label`` int[n], whose instructions all have its cycles per instruction."""
+    order = np.argsort(element)
+    element = np.asarray(element, np.int64)[order]
+    share = np.bincount(label, population.instructions) / population.instructions.sum()
+    return Choice(element, label[element].astype(np.int32), share[label[element]], label.astype(np.int32))
+
+
+@dataclass(frozen=True)
+class CountedChoice(Choice):
+    """Launches that stand for as many launches, not instructions, as their cluster has for each of them. ``weight`` is
+    that of their instructions all the same."""
+
+
+def by_launches(
+    population: LaunchPopulation, element: np.ndarray, label: np.ndarray, is_random: bool = False
+) -> CountedChoice:
+    """``element`` int64[] ascending, at least one for each cluster of ``label`` int[n]."""
+    instructions = population.instructions
+    of_chosen = label[element]
+    share = np.bincount(label, instructions) / instructions.sum()
+    weight = share[of_chosen] * instructions[element] / np.bincount(of_chosen, instructions[element])[of_chosen]
+    return CountedChoice(
+        np.asarray(element, np.int64), of_chosen.astype(np.int32), weight, label.astype(np.int32), is_random=is_random
+    )
+
+
 def of_intervals(
     sampler: Callable[[IntervalPopulation, Any, int], Choice],
 ) -> Callable[[LaunchPopulation, Any, int], Choice]:
@@ -109,12 +140,36 @@ def estimate(choice: Choice, population: LaunchPopulation) -> IntervalEstimate:
         found = tbpoint_estimate.estimate(choice.sample, instructions, cycles, confidence=CONFIDENCE)
         value, half = (each / instructions.sum() for each in (found.total_cycles, found.half_width_cycles))
         why = "" if np.isfinite(half) else TOO_FEW if choice.is_random else NOT_RANDOM
+    elif isinstance(choice, CountedChoice):
+        value, half = _counted(choice, cycles, instructions)
+        why = "" if np.isfinite(half) else TOO_FEW if choice.is_random else NOT_RANDOM
     elif choice.is_random:
         value, half = _ratio(cycles, instructions[choice.element], instructions)
         why = "" if np.isfinite(half) else TOO_FEW
     else:
         value, half, why = float(choice.weight @ (cycles / instructions[choice.element])), np.nan, NOT_RANDOM
     return IntervalEstimate(value, None, None, why) if why else IntervalEstimate(value, value - half, value + half)
+
+
+def _counted(choice: CountedChoice, cycles: np.ndarray, instructions: np.ndarray) -> tuple[float, float]:
+    """(cycles per instruction, half-width of its interval: Cochran eq. 5.8; NaN if the launches do not tell)."""
+    from scipy.special import stdtrit
+
+    size = np.bincount(choice.label)
+    number = np.bincount(choice.stratum, minlength=len(size))
+    mean = np.bincount(choice.stratum, cycles, len(size)) / number
+    squares = np.bincount(choice.stratum, (cycles - mean[choice.stratum]) ** 2, len(size))
+    value, half = float(size @ mean) / float(instructions.sum()), np.nan
+    is_open = number < size
+    if not np.any(is_open):
+        half = 0.0
+    elif choice.is_random and np.all(number[is_open] > 1):
+        parts = (size**2 * (1 - number / size) * squares / np.maximum(number - 1, 1) / number)[is_open]
+        total = float(parts.sum())
+        freedom = total**2 / float((parts**2 / (number[is_open] - 1)).sum()) if total else np.inf
+        half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(total)) if total else 0.0
+        half /= float(instructions.sum())
+    return value, half
 
 
 def expecting(choice: Choice, population: LaunchPopulation) -> Choice:

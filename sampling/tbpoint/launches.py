@@ -16,11 +16,12 @@ Choices where the source is silent:
   ``bbv_scale``. With 1, launches of which 7 % of the instructions are in one block instead of another are as far apart
   as the source's threshold of 0.1; where several blocks share the difference it takes more.
 * Launches with the same features may perform differently, and no feature can say so. With ``representatives`` of n,
-  each cluster has n of its launches drawn at random (all, if it has no more). "auto" draws one in each cluster; a
-  second one where launches repeat each other's features exactly; then one more after the other where one launch stands
-  for the most instructions, until there are AUTO_FREEDOM degrees of freedom to estimate the spread within clusters
-  from. The draws are nested: more of them, with the same seed, only add. tbpoint/estimate.py has the interval, and says
-  how many more it takes to make it as narrow as one likes.
+  each cluster has n of its launches drawn at random (all, if it has no more), spread over its launches in the order of
+  their instructions and, where these are the same, of time: what changes with either is met in all its parts. "auto"
+  draws one in each cluster; a second one where launches repeat each other's features exactly; then one more after the
+  other where one launch stands for the most instructions, until there are AUTO_FREEDOM degrees of freedom to estimate
+  the spread within clusters from. The draws are nested: more of them, with the same seed, only add. tbpoint/estimate.py
+  has the interval, and says how many more it takes to make it as narrow as one likes.
 
 Cost: clustering as in tbpoint/linkage.py, the rest O(launches log launches).
 """
@@ -44,6 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 AUTO_FREEDOM: Final = 8  # 95 % of Student's t then is 2.31, against 1.96
+_GOLDEN: Final = 0.6180339887498949
 _EQUALLY_NEAR: Final = 1e-9  # times the threshold
 
 DEFAULT_SAMPLING: Final = LaunchSampling()
@@ -177,17 +179,33 @@ def choose(counts: LaunchCounts, sampling: LaunchSampling = DEFAULT_SAMPLING) ->
     if sampling.representatives == 1:
         chosen = _nearest_to_centre(columns, label, sampling.threshold)
     else:
-        chosen = draw(label, _how_many(sampling.representatives, label, columns, counts), sampling.seed)
+        how_many = _how_many(sampling.representatives, label, columns, counts)
+        chosen = draw(label, how_many, sampling.seed, columns[:, 1])
     return LaunchSample(counts.kernel, label, chosen, sampling.representatives != 1, columns, diagonal, sampling.seed)
 
 
-def draw(label: np.ndarray, how_many: np.ndarray, seed: int) -> np.ndarray:
-    """int64[], ascending: of each cluster ``how_many`` int[clusters] of its launches, at random. With more of them and
-    the same seed the same ones and others."""
-    order = np.lexsort((np.random.default_rng(seed).random(len(label)), label))
+def draw(label: np.ndarray, how_many: np.ndarray, seed: int, size: np.ndarray | None = None) -> np.ndarray:
+    """int64[], ascending: of each cluster ``how_many`` int[clusters] of its launches, each as likely as any other. With
+    more of them and the same seed the same ones and others.
+
+    They lie all over the cluster in the order of ``size`` (None: all alike), of those of a size in the order of
+    launches: the first at random, the i-th one i times the golden ratio behind it, modulo all."""
+    order = np.lexsort((label,) if size is None else (np.arange(len(label)), size, label))
     begins = np.searchsorted(label[order], np.arange(len(how_many)))
-    place = np.arange(len(label)) - begins[label[order]]
-    return np.sort(order[place < how_many[label[order]]])
+    count = np.diff(np.append(begins, len(label)))
+    wanted = np.minimum(how_many, count)
+    first = np.random.default_rng(seed).random(len(count))
+    taken = np.zeros(len(label), bool)
+    turn = np.zeros(len(count), np.int64)
+    missing = wanted.copy()
+    while np.any(missing > 0):
+        cluster = np.repeat(np.arange(len(count)), missing)
+        nth = turn[cluster] + np.arange(len(cluster)) - np.repeat(np.cumsum(missing) - missing, missing)
+        place = ((first[cluster] + nth * _GOLDEN) % 1.0 * count[cluster]).astype(np.int64)
+        taken[begins[cluster] + np.minimum(place, count[cluster] - 1)] = True
+        turn += missing
+        missing = wanted - np.add.reduceat(taken, begins, dtype=np.int64) if len(begins) else missing
+    return np.sort(order[taken])
 
 
 def _nearest_to_centre(columns: np.ndarray, label: np.ndarray, threshold: float) -> np.ndarray:
