@@ -17,12 +17,11 @@ Choices where the source needs what a table of launches does not have:
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
-from pydantic import Field
 
-from manyscale.models.workload.parameters import Strict
+from manyscale.sampling.kernels.options import PkaRules
 from manyscale.sampling.population import Choice
 from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation, by_launches
@@ -30,12 +29,6 @@ from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation, by_laun
 MOST_CLUSTERS: Final = 20
 VARIANCE: Final = 0.9995
 _STARTS: Final = 5
-
-
-class PkaRules(Strict):
-    """``error``: of the projection of profiled times that is small enough."""
-
-    error: Annotated[float, Field(gt=0, lt=1)] = 0.05
 
 
 def first_of_clusters(population: LaunchPopulation, rules: PkaRules, seed: int) -> Choice:
@@ -84,4 +77,4 @@ def _firsts(label: np.ndarray) -> np.ndarray:
     return np.sort(np.unique(label, return_index=True)[1])
 
 
-PKA: Final = Sampler(first_of_clusters, PkaRules)
+PKA: Final = Sampler(first_of_clusters, PkaRules, options="pka")

@@ -13,12 +13,11 @@ of the machine itself, as in ``evaluate``, STEM is at its best.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
-from pydantic import Field
 
-from manyscale.models.workload.parameters import Strict
+from manyscale.sampling.kernels.options import StemRules
 from manyscale.sampling.population import Choice
 from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation, by_launches
@@ -26,23 +25,17 @@ from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation, by_laun
 NORMAL_95: Final = 1.96
 
 
-class StemRules(Strict):
-    """``error``: relative, of each cluster's mean, that is asked for with 95 %."""
-
-    error: Annotated[float, Field(gt=0, lt=1)] = 0.05
-
-
 def drawn(population: LaunchPopulation, rules: StemRules, seed: int) -> Choice:
     """O(launches log launches). Raises ValueError without profiled times."""
     if population.profile is None:
-        raise ValueError("stem draws launches by their times, which are not known (launch_profile: {times: FILE})")
+        raise ValueError("stem draws launches by their times, which are not known (stem: {times: FILE})")
     time = population.profile
     shape = [np.asarray(population.counts.kernel)]
     shape += [one for one in (population.blocks, population.threads) if one is not None]
     kind = np.unique(np.stack(shape, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
     random = np.random.default_rng(seed)
     label = np.empty(len(population), np.int64)
-    chosen = []
+    chosen: list[np.ndarray] = []
     for one in range(int(kind.max()) + 1):
         rows = np.flatnonzero(kind == one)
         for part, number in clusters(rows, time, NORMAL_95 / rules.error):
@@ -83,4 +76,4 @@ def _threshold(values: np.ndarray) -> float:
     return float(ordered[int(np.argmin(np.where(between, low + high, np.inf)))])
 
 
-STEM: Final = Sampler(drawn, StemRules)
+STEM: Final = Sampler(drawn, StemRules, options="stem")

@@ -118,7 +118,7 @@ def more(sample: LaunchSample, chosen_cycles: np.ndarray, aim: float, confidence
     error = aim * found.total_cycles / _quantile(found.degrees_of_freedom, confidence)
     wanted = _allocate(sample.cluster_sizes, np.sqrt(spread.variance), error**2)
     how_many = np.maximum(sample.num_chosen, wanted)
-    return replace(sample, chosen=draw(sample.cluster, how_many, sample.seed, sample.features[:, 1]))
+    return replace(sample, chosen=draw(sample.cluster, how_many, sample.seed, sample.order))
 
 
 def _allocate(size: np.ndarray, deviation: np.ndarray, variance: float) -> np.ndarray:

@@ -116,6 +116,11 @@ class LaunchSample:
         """int64[clusters]"""
         return np.bincount(self.cluster[self.chosen], minlength=self.num_clusters)
 
+    @property
+    def order(self) -> np.ndarray:
+        """float64[launches], along which draws are spread: warp instructions (the last feature, if there are fewer)."""
+        return self.features[:, min(1, self.features.shape[1] - 1)]
+
     @cached_property
     def representative(self) -> np.ndarray:
         """int64[launches]: the launch that stands for each in a timeline: itself, if it is simulated, else one of its

@@ -220,7 +220,7 @@ def _launches() -> list[Population]:
         cycles = value * size
         counts = LaunchCounts(kind, size * 32, size, size / 10)
         _read_only(kind, size, cycles, counts.thread_instructions, counts.memory_requests)
-        content = LaunchPopulation(np.arange(count), counts, cycles)
+        content = LaunchPopulation(np.arange(count), counts, cycles, profile=cycles)
         estimate = partial(of_launches, population=content)
         found.append(Population(content, size / size.sum(), value, estimate))
     return found

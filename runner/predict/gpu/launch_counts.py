@@ -17,6 +17,12 @@ def counts_of(launches: Workload, row: np.ndarray, with_blocks: bool) -> LaunchC
     return LaunchCounts(kernel, **columns, block_counts=_block_counts(launches, row) if with_blocks else None)
 
 
+def shapes_of(launches: Workload, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(blocks, threads of a block) of the launches ``row``, int64[] each."""
+    threads = np.prod([launches.column("launches", f"block_{axis}")[row] for axis in "xyz"], axis=0, dtype=np.int64)
+    return np.asarray(launches.column("launches", "blocks")[row], np.int64), threads
+
+
 def _block_counts(launches: Workload, row: np.ndarray) -> np.ndarray:
     """float64[launches, addresses]: instructions executed at each address of a kernel. Those of one basic block are
     executed equally often, so that this is its vector with each block as often as it has instructions."""

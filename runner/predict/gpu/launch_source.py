@@ -150,7 +150,7 @@ class LaunchSource(PhaseSource):
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
 
     def notes(self, done: Done) -> Sequence[Note]:
-        return self._cores.notes(done)
+        return [*self._cores.notes(done), *self._plan.notes()]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of launches, blocks, IPC and CPI stacks."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
 from manyscale.runner.study.samplers import chosen_sampler, rules_of
@@ -33,6 +35,17 @@ class LaunchPlan:
     def is_census(self) -> bool:
         return len(self.chosen) == len(self.row)
 
+    def notes(self) -> list[Note]:
+        """What those that are simulated do not tell."""
+        if self.is_census or (self.sample is not None and self.sample.is_drawn):
+            return []
+        text = (
+            f"{len(self.chosen)} of {len(self.row)} launches stand for the others, one for those like it; how far off"
+        )
+        return [
+            informs("one-launch-of-each", f"{text} that is, nothing tells: there is no interval", count=len(self.row))
+        ]
+
     def plan(self, model: str) -> Plan:
         """As the table of the plan has it."""
         if self.sample is not None:
@@ -54,12 +67,14 @@ def plan_launches(launches: Workload, row: np.ndarray, study: Study, place: str)
         return LaunchPlan(row, np.arange(len(row), dtype=np.int32), row, row)
     if not isinstance(method, str):
         return _given(launches, row, method, place)
-    from manyscale.runner.predict.gpu.launch_counts import counts_of  # these load what few studies need
+    from manyscale.runner.predict.gpu.launch_counts import counts_of, shapes_of  # these load what few studies need
     from manyscale.sampling.tbpoint.launch_samplers import LaunchChoice, LaunchPopulation
 
     sampler = chosen_sampler("launch", method)
     rules = rules_of(sampler, study)
-    population = LaunchPopulation(row, counts_of(launches, row, getattr(rules, "bbv_scale", 0) > 0))
+    counts = counts_of(launches, row, getattr(rules, "bbv_scale", 0) > 0)
+    profile = _profile(launches, row, getattr(rules, "times", None), method)
+    population = LaunchPopulation(row, counts, None, *shapes_of(launches, row), profile)
     try:
         choice = sampler.choose(population, rules, study.seed)
         sample = choice.sample if isinstance(choice, LaunchChoice) else None
@@ -72,6 +87,20 @@ def plan_launches(launches: Workload, row: np.ndarray, study: Study, place: str)
     except ValueError as error:
         raise UserError(f"{place}: {error}") from None
     return LaunchPlan(row, label, row[choice.element][plan.representative], row[choice.element])
+
+
+def _profile(launches: Workload, row: np.ndarray, times: str | None, method: str) -> np.ndarray | None:
+    """float64[n]: what each launch took by the table that a sampler's rules name. Raises UserError."""
+    if times is None:
+        if method == "stem":
+            raise UserError(
+                "sampling.launches: stem draws launches by their times; name a table of them (columns launch_id and "
+                "cycles: CSV, or the timeline/launches.parquet of a run with model.gpu: gpumech) by stem.times"
+            )
+        return None
+    from manyscale.runner.predict.gpu.cycles_table import cycles_of
+
+    return cycles_of(Path(times), launches.column("launches", "launch_id")[row])
 
 
 def _counted(launches: Workload) -> np.ndarray:

@@ -27,9 +27,9 @@ from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.notes import Note, from_json, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.kernel_names import function_name
+from manyscale.runner.predict.gpu.cycles_table import cycles_table
 from manyscale.runner.readers.launch_counters import measured
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.run.plans.launches import cycles_table
 
 SCHEMA: Final = pa.schema(
     [

@@ -20,9 +20,9 @@ import numpy as np
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.spelling import hint
 from manyscale.models.workload import Workload
-from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.gpu.launch_counts import counts_of
+from manyscale.runner.predict.gpu.cycles_table import cycles_of
+from manyscale.runner.predict.gpu.launch_counts import counts_of, shapes_of
 from manyscale.runner.readers import accelsim, launch_counters
 from manyscale.runner.readers.launch_counters.reader import read_counters
 from manyscale.runner.registry import names
@@ -79,46 +79,13 @@ def population_of(
     launch_id = workload.column("launches", "launch_id")
     known = None
     if cycles is not None:
-        known = _cycles_of(cycles, launch_id)
+        known = cycles_of(cycles, launch_id)
     elif launch_counters.can_read(place):
         counted = read_counters(place).cycles
         known = None if counted is None else counted[launch_id - 1]
     if with_blocks and workload.gpu is None:
         raise ValueError("has counters alone; basic-block vectors (bbv_scale) need a trace")
-    return LaunchPopulation(rows, counts_of(workload, rows, with_blocks), known)
-
-
-def cycles_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Columns ``launch_id`` and ``cycles`` of a table (CSV or Parquet), float64[n] each. Raises UserError."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    try:
-        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: is no table of cycles ({str(error).splitlines()[0]})") from None
-    number = "launch_id" if "launch_id" in table.column_names else "launch"
-    if number not in table.column_names or "cycles" not in table.column_names:
-        raise UserError(f"{path}: needs the columns launch_id and cycles; it has {', '.join(table.column_names)}")
-    try:
-        given, value = (to_numpy(table.column(name).cast(pa.float64())) for name in (number, "cycles"))
-    except pa.ArrowException as error:
-        raise UserError(f"{path}: launch_id and cycles must be numbers ({str(error).splitlines()[0]})") from None
-    return given, value
-
-
-def _cycles_of(path: Path, launch_id: np.ndarray) -> np.ndarray:
-    """float64[n] of the launches of a table of cycles."""
-    given, value = cycles_table(path)
-    order = np.argsort(given, kind="stable")
-    at = np.minimum(np.searchsorted(given[order], launch_id), len(given) - 1)
-    missing = launch_id[given[order][at] != launch_id] if len(given) else launch_id
-    if len(missing):
-        raise UserError(f"{path}: has no cycles of launch {missing[0]}; leave it out with --launch, or add its row")
-    found = value[order][at]
-    if not np.all(found > 0):
-        raise UserError(f"{path}: launch {launch_id[np.argmin(found > 0)]} took no cycles; every launch takes some")
-    return found
+    return LaunchPopulation(rows, counts_of(workload, rows, with_blocks), known, *shapes_of(workload, rows), known)
 
 
 def planned(request: PlanRequest) -> Planned:
