@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.kernel_names import function_name
 from manyscale.runner.system import usable_cpus
 from manyscale.runner.view import tiles
 from manyscale.runner.view.calls import CallNames
@@ -77,10 +78,11 @@ class Timelines:
             return {"state": "reading", "done": opened.done, "all": table.num_segments}
         if opened.problem:
             return {"state": "failed", "problem": opened.problem}
+        categories = [function_name(each) for each in table.categories]  # of kernels as people read them
         labels = None if table.keys is None else [table.row_label(row) for row in range(table.num_rows)]
         return {
             "state": "ready", "version": opened.version, "rows": table.num_rows, "segments": table.num_segments,
-            "span": table.span_ps, "categories": table.categories, "labels": labels, "label": table.columns.label,
+            "span": table.span_ps, "categories": categories, "labels": labels, "label": table.columns.label,
             "columns": tiles.COLUMNS, "tileRows": tiles.ROWS, "top": tiles.top_level(table.span_ps),
             "topRows": tiles.top_row_level(table.num_rows), "mostCategories": tiles.MOST_CATEGORIES,
         }  # fmt: skip

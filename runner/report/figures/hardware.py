@@ -28,7 +28,7 @@ def hardware(table: pa.Table) -> dict[str, Any]:
     for row in rows[::step]:
         groups.setdefault((row["kernel"], row["workload"]), []).append(row)
     both = np.concatenate([to_numpy(table.column(name)) for name in ("predicted", "measured")])
-    low, high = float(both[both > 0].min(initial=1.0)) / 1.5, float(both.max()) * 1.5
+    low, high = float(both[both > 0].min()) / 1.5, float(both.max()) * 1.5
     data: list[dict[str, Any]] = [
         {
             "type": "scatter", "mode": "lines", "name": "equal", "x": [low, high], "y": [low, high],

@@ -22,7 +22,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.notes import Note, from_json, informs
 from manyscale.runner.errors import UserError
-from manyscale.runner.kernel_names import function_name
+from manyscale.runner.kernel_names import demangled, function_name
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.critical_path import time_by_kind
 from manyscale.runner.run.places import occurrence, places
@@ -295,7 +295,7 @@ def _placed(side: Side, workload: Workload) -> tuple[tuple[str, ...], np.ndarray
     found = places(workload)
     row = workload.rank_offsets[to_numpy(side.ranks.column("rank"))] + to_numpy(side.ranks.column("operation_id"))
     is_compute = to_numpy(side.ranks.column("state")) == STATES.index("compute")
-    return found.names, np.where(is_compute, found.compute[row], found.call[row]), row
+    return tuple(map(demangled, found.names)), np.where(is_compute, found.compute[row], found.call[row]), row
 
 
 def _by_place(side: Side, workload: Workload) -> dict[str, float]:

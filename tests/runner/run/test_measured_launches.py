@@ -11,6 +11,7 @@ import pytest
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.launch_counters import measured
+from manyscale.runner.report.figures.hardware import hardware as drawn
 from manyscale.runner.run.evaluation import hardware
 from manyscale.runner.run.evaluation.hardware import Launch, comparable, figures_of, partners
 
@@ -207,6 +208,16 @@ def test_rank_correlation_is_spearmans(predicted, correlation):
     table = pa.table({"predicted": values, "predicted_inside": values, "measured": [10.0, 20.0, 30.0, 40.0]})
     assert figures_of(table)["rank_correlation"] == pytest.approx(correlation)
     assert math.isnan(figures_of(table.slice(0, 2))["rank_correlation"])
+
+
+def test_the_figure_spans_what_there_is(run, file):
+    """From 5000 to 10000, a half more on both sides."""
+    found = hardware.compare([run], file(details((KERNEL, 5000), (KERNEL2, 5000), (KERNEL, 10000))))
+    equal, *kernels = drawn(found.launches)["data"]
+    assert equal["x"] == equal["y"] == [pytest.approx(5000 / 1.5), pytest.approx(15000)]
+    assert [(each["name"], each["x"], each["y"]) for each in kernels] == [
+        ("Kernel", [5000, 10000], [6000, 8000]), ("Kernel2", [5000], [5500]),
+    ]  # fmt: skip
 
 
 def test_the_command_writes_tables_and_a_page(cli, run, file, tmp_path):
