@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from manyscale.models.gpu import launch_kernel, memory_state
+from manyscale.models.gpu.clusters import check_room, cluster_blocks, cluster_order
 from manyscale.models.gpu.l2.exchange_kernel import enlarged, replies_for
 from manyscale.models.gpu.launch_pieces import LaunchPieces
 from manyscale.models.gpu.launch_program import LaunchProgram
@@ -24,6 +25,7 @@ from manyscale.models.gpu.sm import state as sm_state
 from manyscale.models.gpu.sm.asynchronous.state import room_for
 from manyscale.models.gpu.sm.control.rows import COLUMNS, code_lines, constant_lines, is_controlled
 from manyscale.models.gpu.sm.limits import sm_limits
+from manyscale.models.gpu.sm.memory_kernel import REPLY_CYCLES
 from manyscale.models.gpu.sm.state import CAUSES, Counted
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
 from manyscale.models.kernels.watching import watched
@@ -124,11 +126,11 @@ def simulate(
     """Simulate a launch whose L2 is ``memory`` (None: empty): the result, and L2 for the next one. ``told`` hears which
     share of its warp instructions is done, unless it is SMALL.
 
-    With ``choice`` only blocks that it chooses; ``skipped(memory, first, end)`` then changes L2 as it likes for blocks
-    [first, end). Raises DoesNotFitError where no block fits on an SM, StuckError where blocks wait for each other for
-    ever.
+    With ``choice`` only blocks that it chooses, those of a cluster as any others; ``skipped(memory, first, end)``
+    then changes L2 as it likes for blocks [first, end). Raises DoesNotFitError where no block fits on an SM,
+    StuckError where blocks wait for each other for ever.
     """
-    running = _Running(trace, trace.num_blocks, iter(()), gpu, prepared(memory, gpu))
+    running = _Running(trace, trace.num_blocks, iter(()), gpu, prepared(memory, gpu), clusters=choice is None)
     with watched(running.share, told if trace.num_instructions > SMALL else None):
         return _simulated(running, choice, skipped)
 
@@ -166,10 +168,12 @@ class _Running:
     """A launch that is being simulated: ``trace``, its first piece, and those that follow; ``num_blocks`` of all."""
 
     def __init__(
-        self, trace: LaunchTrace, num_blocks: int, following: Iterator[LaunchTrace], gpu: Gpu, memory: Memory
-    ) -> None:
+        self, trace: LaunchTrace, num_blocks: int, following: Iterator[LaunchTrace], gpu: Gpu, memory: Memory,
+        clusters: bool = True,
+    ) -> None:  # fmt: skip
         self.trace = trace
         self._gpu = gpu
+        cluster = cluster_blocks(trace, gpu) if clusters else 1
         threads = trace.block[0] * trace.block[1] * trace.block[2]
         slots = resident_blocks(gpu, threads, trace.registers, trace.shared_bytes)
         slots = min(slots, num_blocks)
@@ -180,14 +184,21 @@ class _Running:
         instructions = trace.num_instructions * num_blocks // max(1, trace.num_blocks)
         self._ipc_cycles = bucket_cycles(instructions, gpu)
         controlled = is_controlled(trace, gpu.core is not None)
-        self._pieces = LaunchPieces.begin(trace, following, gpu, controlled)
+        self._pieces = LaunchPieces.begin(trace, following, gpu, controlled, cluster)
         self._limits = sm_limits(
-            gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, controlled=controlled
-        )
+            gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, controlled=controlled,
+            cluster=cluster,
+        )  # fmt: skip
         registers, lines = room(trace, self._pieces.program, controlled)
         self.sm = sm_state.sm_state(
-            gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers, room_for(trace), lines
-        )
+            gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers,
+            room_for(trace, num_blocks, self._limits.warps, cluster), lines,
+        )  # fmt: skip
+        if cluster > 1:
+            check_room(gpu, cluster, slots)
+            self.sm.cluster_order[:] = cluster_order(trace.grid, trace.cluster)
+            self.sm.cluster_index[self.sm.cluster_order] = np.arange(num_blocks)
+            window = min(window, self._limits.cluster_latency - REPLY_CYCLES)
         self._dispatch = dispatch_for(sms, num_blocks)
         self._dispatch.word[HELD] = self._pieces.end
         self._mem_limits = memory_state.memory_limits(gpu)

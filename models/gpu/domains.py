@@ -47,8 +47,8 @@ DETAILED: Final = Domain(
         "asynchronous-operations": TAKES,
         "group-products": TAKES,
         "block-clusters": left_short(
-            "thread blocks of a cluster run as any others; their bulk copies move no data, and their barriers in "
-            "shared memory hold nobody up"
+            "thread blocks of a cluster run as any others (the target has no node.gpu.clusters, SMs run in windows, or "
+            "blocks are sampled); their bulk copies move no data, and their barriers in shared memory hold nobody up"
         ),
         "texture": left_open(
             "texture fetches whose addresses the trace has are loads through L1, whatever their filter; others take "
@@ -66,6 +66,7 @@ GPUMECH: Final = Domain(
         "asynchronous-operations": left_short(
             "bulk copies (TMA) move no data, and barriers in shared memory hold nobody up: each takes one instruction"
         ),
+        "block-clusters": left_short("thread blocks of a cluster run as any others, and wait for each other nowhere"),
         "group-products": left_long("products of groups of warps (wgmma) wait for the sums of the one before"),
         "control-bits": left_open("a scoreboard says when instructions issue, whatever the compiler's control bits"),
         "gpu-dram-rows": left_open("rows and banks of DRAM play no part (dram.timing)"),

@@ -109,7 +109,7 @@ class _Running:
                 detailed.IPC_BUCKETS,
                 trace.num_blocks,
                 registers,
-                room_for(trace),
+                room_for(trace, trace.num_blocks, self._limits.warps, 1),
                 lines,
             )
             own = memory_state.memory_state(gpu, end_channel - first_channel, self._nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu import memory_kernel
+from manyscale.models.gpu.clusters_kernel import can_start, cluster_window
 from manyscale.models.gpu.l2.exchange_kernel import deliver, send_all
 from manyscale.models.gpu.sm import kernel as sm_kernel
 from manyscale.models.gpu.sm.state import NEVER
@@ -62,14 +63,19 @@ def run(sm, program, limits, dispatch, mem, mem_limits, replies, clock):  # type
         most = sm.core.shape[0] * window
         if _is_room_short(mem, mem_limits, most, window):
             return NEEDS_ROOM
-        if replies.reply.shape[0] < replies.rows[0] + mem.reply.shape[0]:
+        if replies.reply.shape[0] < replies.rows[0] + mem.reply.shape[0] + (most if limits.cluster > 1 else 0):
             return NEEDS_ROOM
-        if not strict_window(sm, program, limits, dispatch, until):
+        if limits.cluster > 1:
+            if not cluster_window(sm, program, limits, dispatch, begin, until):
+                return ASKS
+        elif not strict_window(sm, program, limits, dispatch, until):
             return ASKS
         if is_over(sm, dispatch.word):
             return FINISHED
-        send_all(sm, mem, mem_limits, until)
+        send_all(sm, limits, mem, mem_limits, replies, until)
         begin = next_begin(sm, mem, mem_limits, replies, until)
+        if can_start(sm, limits, dispatch.word):
+            begin = until
         if begin == NEVER:
             return STUCK
         clock[0] = begin

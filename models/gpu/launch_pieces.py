@@ -22,12 +22,18 @@ class LaunchPieces:
     program: LaunchProgram
     end: int
     controlled: bool = False
+    cluster: int = 1
+    forgets: bool = True
 
     @staticmethod
-    def begin(first: LaunchTrace, pieces: Iterator[LaunchTrace], gpu: Gpu, controlled: bool = False) -> LaunchPieces:
-        """``first`` and those that follow it."""
-        program = launch_program(first, gpu, asynchronous=True, controlled=controlled)
-        return LaunchPieces(pieces, gpu, program, first.num_blocks, controlled)
+    def begin(
+        first: LaunchTrace, pieces: Iterator[LaunchTrace], gpu: Gpu, controlled: bool = False, cluster: int = 1
+    ) -> LaunchPieces:
+        """``first`` and those that follow it, in clusters of ``cluster`` blocks. If these do not stand one behind the
+        other in the grid, all pieces are held."""
+        program = launch_program(first, gpu, asynchronous=True, controlled=controlled, cluster=cluster)
+        forgets = cluster in (1, first.cluster[0])
+        return LaunchPieces(pieces, gpu, program, first.num_blocks, controlled, cluster, forgets)
 
     def go_on(self, sm: Sm) -> bool:
         """One more piece; those before the first block that runs are forgotten, and what SMs keep of places is set
@@ -35,10 +41,12 @@ class LaunchPieces:
         piece = next(self.pieces, None)
         if piece is None:
             return False
-        more = launch_program(piece, self.gpu, asynchronous=True, controlled=self.controlled)
+        more = launch_program(
+            piece, self.gpu, asynchronous=True, controlled=self.controlled, cluster=self.cluster
+        )
         old = self.program
         running = sm.block["number"]
-        first = int(running.min(initial=self.end, where=running >= 0))
+        first = int(running.min(initial=self.end, where=running >= 0)) if self.forgets else int(old.first_block[0])
         begin = first - int(old.first_block[0])
         warp = int(old.block_warps[begin])
         instruction, request = int(old.warp_instructions[warp]), int(old.warp_requests[warp])

@@ -3,6 +3,7 @@ memory in pieces of the target's size."""
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ OPERATION: Final = NUM_UNITS + 7  # asynchronous, with words (gpu/sm/asynchronou
 PRODUCT_FENCE: Final = NUM_UNITS + 8
 PRODUCT_WAIT: Final = NUM_UNITS + 9
 PRODUCT: Final = NUM_UNITS + 10  # of a group of four warps
+CLUSTER_ARRIVE: Final = NUM_UNITS + 11
+CLUSTER_WAIT: Final = NUM_UNITS + 12
 _OTHER: Final = int(UnitClass.int)  # what has no unit of its own takes the one for integers
 
 LOAD: Final = int(Access.load)
@@ -92,11 +95,17 @@ class LaunchProgram(NamedTuple):
 
 
 def launch_program(
-    trace: LaunchTrace, gpu: Gpu, copies: bool = True, asynchronous: bool = False, controlled: bool = False
+    trace: LaunchTrace,
+    gpu: Gpu,
+    copies: bool = True,
+    asynchronous: bool = False,
+    controlled: bool = False,
+    cluster: int = 1,
 ) -> LaunchProgram:
-    """O(static instructions + requests). All arrays can be written to, or (``copies`` False) none: kernels are compiled
-    for the one or the other. ``asynchronous``: operations that run beside the warp are told from others;
-    ``controlled``: with control bits, whose counters are its operands then."""
+    """O(static instructions + requests). All arrays can be written to, or (``copies`` False) none: kernels are
+    compiled for the one or the other. ``asynchronous``: operations that run beside the warp are told from others;
+    ``controlled``: with control bits, whose counters are its operands then; ``cluster``: blocks that run as one.
+    """
     static = trace.static
     names = [gpu.units[name] for name in UNITS]
     units = _Units(
@@ -111,7 +120,7 @@ def launch_program(
     if gpu.matrix is not None:
         _time_matrices(static, gpu, rows)
     if asynchronous:
-        mark_asynchronous(trace, rows)
+        mark_asynchronous(trace, rows, cluster)
     if controlled:
         assert gpu.core is not None
         operands = fill_controlled(rows, operand, static, round(gpu.core.other_latency_cycles))
@@ -258,17 +267,21 @@ def _coarser(warp_first, warp_access, accesses, space, sector, written, shift): 
 
 _OPERATIONS: Final = frozenset(("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED", "STAS", "REDAS"))
 _OF_BARRIERS: Final = {"SYNCS": {"EXCH", "ARRIVE", "PHASECHK"}, "ARRIVES": {"TRANSCNT", "ARVCNT"}}  # with words
+_MEETINGS: Final = {"UCGABAR_ARV": CLUSTER_ARRIVE, "UCGABAR_WAIT": CLUSTER_WAIT}
 _PRODUCTS: Final = ("HGMMA", "IGMMA", "QGMMA", "BGMMA")
 
 
-def mark_asynchronous(trace: LaunchTrace, rows: np.ndarray) -> None:
+_MARKED: Final = (PRODUCT, PRODUCT_FENCE, PRODUCT_WAIT, OPERATION, COPY_GROUP, CLUSTER_ARRIVE, CLUSTER_WAIT)
+
+
+def mark_asynchronous(trace: LaunchTrace, rows: np.ndarray, cluster: int) -> None:
     """Kinds of rows of asynchronous operations that the trace has words of, and of products of groups of warps. Where
     no instruction is known to end a group of products, one ends where warps next meet."""
     static = trace.static
-    kinds = {PRODUCT: [], PRODUCT_FENCE: [], PRODUCT_WAIT: [], OPERATION: [], COPY_GROUP: []}  # type: dict[int, list[int]]
-    has_words = trace.words is not None and trace.cluster == (1, 1, 1)
+    kinds: dict[int, list[int]] = {kind: [] for kind in _MARKED}
+    has_words = trace.words is not None and math.prod(trace.cluster) == cluster
     for number, opcode in enumerate(static.opcodes):
-        if (kind := _asynchronous_kind(opcode, has_words)) is not None:
+        if (kind := _asynchronous_kind(opcode, has_words, cluster)) is not None:
             kinds[kind].append(number)
     for kind, opcodes in kinds.items():
         of_kind = np.isin(static.opcode, opcodes)
@@ -281,12 +294,14 @@ def mark_asynchronous(trace: LaunchTrace, rows: np.ndarray) -> None:
     rows["passes_l1"][meets] = not rows["immediate"][products].any()
 
 
-def _asynchronous_kind(opcode: str, has_words: bool) -> int | None:
+def _asynchronous_kind(opcode: str, has_words: bool, cluster: int) -> int | None:
     root, *modifiers = opcode.split(".")
     if root in _PRODUCTS:
         return PRODUCT
     if root == "WARPGROUP":
         return PRODUCT_WAIT if "DEPBAR" in modifiers else PRODUCT_FENCE
+    if root in _MEETINGS and cluster > 1:
+        return _MEETINGS[root]
     if not has_words:
         return None
     if root == "UTMACMDFLUSH":

@@ -18,6 +18,7 @@ from manyscale.models.workload.parameters import Bytes, Count, Cycles, Frequency
 
 SECTOR_BYTES: Final = 32  # of the traces' accesses
 WARP_THREADS: Final = 32
+_SHORTEST_WAY: Final = 16  # cycles between two SMs
 UNITS: Final = ("int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture")
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -40,6 +41,23 @@ class BulkCopies(Strict):
     """From the issue of the instruction to the first request."""
     interval_cycles: Cycles = Field(default=1, alias="interval")
     """Between two requests, each of a sector of L1."""
+
+
+class Clusters(Strict):
+    """How blocks of a thread block cluster reach each other's shared memory."""
+
+    gpcs: Count = 1
+    """The graphics processing clusters: the SMs of one run the blocks of a cluster."""
+    latency_cycles: Cycles = Field(alias="latency")
+    """From an access to another SM's shared memory to its result there or back."""
+    interval_cycles: Cycles = Field(default=1, alias="interval")
+    """What an access takes for each word of the busiest bank."""
+
+    @model_validator(mode="after")
+    def _is_long(self) -> Clusters:
+        if self.latency_cycles < _SHORTEST_WAY:
+            raise ValueError(f"latency: {self.latency_cycles:g} cycles are fewer than {_SHORTEST_WAY}")
+        return self
 
 
 class SharedMemory(Strict):
@@ -219,6 +237,8 @@ class Gpu(Block):
     """Tensor cores by type and shape. Without it all matrix instructions take what `units.tensor` says."""
     bulk_copies: BulkCopies = BulkCopies()
     """The unit of an SM that copies blocks of bytes and boxes of tensors (TMA)."""
+    clusters: Clusters | None = None
+    """How blocks of a thread block cluster reach each other. Without it they run as any others."""
     shared_memory: SharedMemory
     """The shared memory of an SM."""
     l1: GpuCache

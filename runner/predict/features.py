@@ -168,9 +168,19 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     of_told = {root: told.get(root, 0) for root in TRACED}
     counts["asynchronous-operations"] = sum(of_told.values())
     counts["bulk-copies"] -= sum(of_told[root] for root in COPIES)
+    if _runs_clusters(case, gpu):
+        counts["block-clusters"] = 0
     if gpu is not None and gpu.matrix is not None:
         counts["matrix-instructions"] = 0
     return counts
+
+
+def _runs_clusters(case: Case, gpu: Gpu | None) -> bool:
+    """Whether blocks of a cluster run together. (GPUMech has no blocks that wait for each other.)"""
+    study = case.study
+    is_whole = study.options(GpuChoice).order == "strict" and study.sampling.blocks == "full"
+    is_detailed = (study.model.gpu or "detailed") == "detailed"
+    return gpu is not None and gpu.clusters is not None and is_whole and is_detailed
 
 
 def _executed(launches: Workload, *, told: bool = False) -> dict[str, int]:

@@ -9,8 +9,11 @@ import numpy as np
 
 from manyscale.models.gpu.l2.crossbar_kernel import enter, pass_crossbar
 from manyscale.models.gpu.memory_state import REPLY_TO_SM
-from manyscale.models.gpu.sm.memory_kernel import expect_first_reply
+from manyscale.models.gpu.sm.asynchronous.cluster_kernel import BYTES, KIND_SHIFT, SLOT_SHIFT
+from manyscale.models.gpu.sm.memory_kernel import REPLY_CYCLES, expect_first_reply
+from manyscale.models.gpu.sm.state import COPIES_IN_FLIGHT, MESSAGE, STORES
 from manyscale.models.kernels import inner, merged, separate
+from manyscale.models.workload.asynchronous import LOADS
 
 _FAR: Final = 512  # places
 
@@ -87,16 +90,31 @@ def enter_all(mem, limits, shared, until):  # type: ignore[no-untyped-def]
 
 
 @separate
-def send_all(sm, mem, limits, until):  # type: ignore[no-untyped-def]
-    """What left the SMs before ``until`` into the channels; the rest waits. O(requests)."""
+def send_all(sm, sm_limits, mem, limits, replies, until):  # type: ignore[no-untyped-def]
+    """What left the SMs before ``until`` into the channels, and messages of a block to another of its cluster to the
+    replies; the rest waits. O(requests)."""
     for s in range(sm.core.shape[0]):
         taken = 0
         while taken < sm.core[s].out and sm.sent[s, taken].time < until:
             sent = sm.sent[s, taken]
-            enter(mem, limits, sent.time, sent.request, sent.written, sent.tag, s)
             taken += 1
+            if sm_limits.cluster > 1 and sent.tag >= MESSAGE:
+                _pass_message(sm, sm_limits, replies, sent)
+                continue
+            enter(mem, limits, sent.time, sent.request, sent.written, sent.tag, s)
         _keep(sm, s, taken)
     pass_crossbar(mem, limits, until)
+
+
+@merged
+def _pass_message(sm, limits, replies, sent):  # type: ignore[no-untyped-def]
+    """A message to a block, on its way to the SM that it runs on."""
+    reply = replies.reply[replies.rows[0]]
+    reply.time = sent.time + limits.cluster_latency - REPLY_CYCLES
+    reply.sm = sm.place_sm[sent.request]
+    reply.tag = sent.tag + (sm.place_slot[sent.request] << SLOT_SHIFT)
+    reply.level = sent.written
+    replies.rows[0] += 1
 
 
 @merged
@@ -129,6 +147,31 @@ def _give(sm, s, reply):  # type: ignore[no-untyped-def]
         expect_first_reply(sm, s)
 
 
+@inner
+def _share(sm, limits, s, reply):  # type: ignore[no-untyped-def]
+    """With the last answer to a copy that serves several blocks, the others have their data, too."""
+    copy = sm.copy[s, reply.tag - COPIES_IN_FLIGHT]
+    copy.due -= 1
+    if copy.due > 0 or copy.is_sent == 0 or copy.way != LOADS:
+        return
+    copy.is_told = 1
+    index = sm.cluster_index[sm.block[s, copy.slot].number]
+    own = index % limits.cluster
+    for rank in range(limits.cluster):
+        if rank == own or copy.ranks >> rank & 1 == 0:
+            continue
+        block = sm.cluster_order[index - own + rank]
+        to = sm.place_sm[block]
+        core = sm.core[to]
+        place = sm.reply[to, core.in_tail & (sm.reply.shape[1] - 1)]
+        place.time = reply.time
+        place.tag = MESSAGE + (BYTES << KIND_SHIFT) + (sm.place_slot[block] << SLOT_SHIFT) + copy.barrier
+        place.level = copy.bytes
+        core.in_tail += 1
+        if core.in_tail == core.in_head + 1:
+            expect_first_reply(sm, to)
+
+
 @separate
 def deliver(sm, limits, replies, new, count, base, until):  # type: ignore[no-untyped-def]
     """Hand the SMs what arrives before ``until``, in order of time; the rest waits in ``replies``.
@@ -159,6 +202,8 @@ def deliver(sm, limits, replies, new, count, base, until):  # type: ignore[no-un
         while i >= 0:
             reply = replies.reply[i] if i < waiting else new[i - waiting]
             _give(sm, reply.sm - first_sm, reply)
+            if limits.cluster > 1 and reply.tag >= COPIES_IN_FLIGHT and reply.tag < STORES:
+                _share(sm, limits, reply.sm, reply)
             i = link[i]
     left = 0  # those that wait, in their order: what waited already stands before the place that it moves to
     for i in range(waiting + count):

@@ -20,6 +20,7 @@ from manyscale.models.gpu.launch_program import (
     SHARED,
     STORE,
 )
+from manyscale.models.gpu.sm.asynchronous.cluster_kernel import leave
 from manyscale.models.gpu.sm.asynchronous.operation_kernel import multiply, operate
 from manyscale.models.gpu.sm.limits import GREEDY, ROUND_ROBIN, TWO_LEVEL
 from manyscale.models.gpu.sm.state import (
@@ -327,6 +328,8 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         _issue_to_unit(sm, program, limits, k, w, row, time)
     if at + 1 == warp.last:
         exit_warp(sm, program, limits, w, time)
+        if limits.cluster > 1:
+            leave(sm, program, limits, w, time)
         return
     _use_up(sm, limits, w)
     if kind == BARRIER:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from manyscale.models.gpu.sm.asynchronous.cluster_kernel import begin_in_cluster, leave
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import move_copies
 from manyscale.models.gpu.sm.control.issue_kernel import begin_controlled, choose_youngest, issue_controlled
 from manyscale.models.gpu.sm.issue_kernel import (
@@ -56,8 +57,8 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
         group.frame[s], group.miss[s], group.written[s], group.use[s], group.use_begin[s], group.use_end[s],
         group.filled[s], group.bucket[s], group.node[s], group.sent[s], group.reply[s], group.stack[s], group.issued,
         group.record_sm, group.record_begin, group.record_end, group.ended, group.barrier[s], group.copy[s],
-        group.product[s], group.follower[s],
-        group.reuse[s], group.code[s], group.constant[s],
+        group.product[s], group.follower[s], group.peer[s], group.place_sm, group.place_slot, group.cluster_order,
+        group.cluster_index, group.reuse[s], group.code[s], group.constant[s],
     )  # fmt: skip
 
 
@@ -83,6 +84,10 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
     resident.arrived = 0
     resident.latest = time + 1
     resident.end = NEVER
+    if limits.cluster > 1:
+        begin_in_cluster(sm, slot)
+        sm.place_sm[block] = s
+        sm.place_slot[block] = slot
     for i in range(count):
         w = slot * limits.block_warps + i
         warp = sm.warp[w]
@@ -101,7 +106,7 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
         warp.cause = EMPTY
         warp.next_word = program.warp_words[first + i]
         warp.bulk = warp.product_group = warp.has_products = 0
-        warp.follower_head = warp.follower_tail = 0
+        warp.follower_head = warp.follower_tail = warp.cluster_phase = 0
         warp.limited = 0
         warp.earliest = 0
         for group in range(COPY_GROUPS):
@@ -110,6 +115,8 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
             sm.register[w, register] = 0
         if warp.at == warp.last:
             exit_warp(sm, program, limits, w, time + 1)
+            if limits.cluster > 1:
+                leave(sm, program, limits, w, time + 1)
             continue
         warp.front = program.static[program.instruction[warp.at]].front
         if limits.controlled:

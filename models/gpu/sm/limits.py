@@ -26,6 +26,7 @@ class SmLimits(NamedTuple):
     and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model) and after it;
     ``dirty_limit``: of frames, below which those that were written stay. ``full``: all bytes of a sector.
     ``request_shift``: of the bytes of a request; ``copy_latency`` and ``copy_interval`` of the unit for bulk copies.
+    ``cluster``: blocks of one, which ``gpc_sms`` SMs take; latency and interval of their accesses to each other.
     ``slots``: resident blocks, of ``block_warps`` warps. ``ipc_shift``: of a bucket of the IPC over time.
     ``controlled``: whether control bits time the launch; what follows is of gpu/sm/control/parameters.py then,
     ``above``: from the SM's cache of instructions to L2 and back."""
@@ -55,6 +56,10 @@ class SmLimits(NamedTuple):
     request_shift: int
     copy_latency: int
     copy_interval: int
+    cluster: int
+    cluster_latency: int
+    cluster_interval: int
+    gpc_sms: int
     controlled: int
     memory_queue: int
     memory_interval: int
@@ -75,8 +80,9 @@ class SmLimits(NamedTuple):
 
 
 def sm_limits(
-    gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0, controlled: bool = False
-) -> SmLimits:
+    gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0,
+    controlled: bool = False, cluster: int = 1,
+) -> SmLimits:  # fmt: skip
     """``l1_frames``: lines of L1 beside shared memory; ``slots``: resident blocks of ``block_warps`` warps;
     ``ipc_cycles``, a power of two: a bucket of the IPC over time; ``first_sm`` of a group of them."""
     pipeline = round(gpu.pipeline_cycles)
@@ -110,6 +116,10 @@ def sm_limits(
         request_shift=shift_of(gpu.l1.sector_bytes),
         copy_latency=round(gpu.bulk_copies.latency_cycles),
         copy_interval=max(1, round(gpu.bulk_copies.interval_cycles)),
+        cluster=cluster,
+        cluster_latency=0 if gpu.clusters is None else round(gpu.clusters.latency_cycles),
+        cluster_interval=1 if gpu.clusters is None else max(1, round(gpu.clusters.interval_cycles)),
+        gpc_sms=gpu.sms if gpu.clusters is None else -(-gpu.sms // gpu.clusters.gpcs),
         controlled=int(controlled),
         memory_queue=core.memory_queue if controlled else 0,
         memory_interval=round(core.memory_interval_cycles),

@@ -8,6 +8,7 @@ import numpy as np
 
 from manyscale.models.gpu.launch_program import ATOMIC, COPY, NUM_UNITS, REDUCTION, SHARED, STORE
 from manyscale.models.gpu.sm.asynchronous.barrier_kernel import arrive_behind
+from manyscale.models.gpu.sm.asynchronous.cluster_kernel import take_message
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import take_part
 from manyscale.models.gpu.sm.control.queue_kernel import after_last, leave_queue
 from manyscale.models.gpu.sm.l1_kernel import BLOCKED, FULL, HIT, bucket_of, read, send, write
@@ -22,13 +23,14 @@ from manyscale.models.gpu.sm.state import (
     FROM_L1,
     FROM_SHARED,
     IN_FRONT,
+    MESSAGE,
     NEVER,
     STORES,
 )
 from manyscale.models.gpu.sm.warp_kernel import after_memory, end_warp, write_registers
 from manyscale.models.kernels import inner, inner_inlined, merged, read_soon, separate
 
-_REPLY: Final = 2  # cycles from L2's output to L1
+REPLY_CYCLES: Final = 2  # cycles from L2's output to L1
 _WRITEBACK: Final = 2  # from there to a register
 
 
@@ -78,7 +80,7 @@ def _answer(sm, program, limits, number, time, cause):  # type: ignore[no-untype
 def expect_first_reply(group, s):  # type: ignore[no-untyped-def]
     """A reply was delivered where none was."""
     core = group.core[s]
-    arrival = group.reply[s, core.in_head & (group.reply.shape[1] - 1)].time + _REPLY
+    arrival = group.reply[s, core.in_head & (group.reply.shape[1] - 1)].time + REPLY_CYCLES
     core.next_reply = max(arrival, core.last_fill + 1)
 
 
@@ -87,7 +89,7 @@ def _expect_reply(sm):  # type: ignore[no-untyped-def]
     """When the next reply can come in."""
     core = sm.core[0]
     if core.in_head < core.in_tail:
-        arrival = sm.reply[core.in_head & (sm.reply.shape[0] - 1)].time + _REPLY
+        arrival = sm.reply[core.in_head & (sm.reply.shape[0] - 1)].time + REPLY_CYCLES
         core.next_reply = max(arrival, core.last_fill + 1)
     else:
         core.next_reply = NEVER
@@ -122,6 +124,9 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     _expect_reply(sm)
     _read_ahead(sm, limits)
     if tag >= STORES:
+        if tag >= MESSAGE:
+            take_message(sm, program, limits, tag, cause, time)
+            return
         if tag >= COPIES_OUT:
             take_part(sm, program, limits, tag - COPIES_OUT, time, cause)
             return

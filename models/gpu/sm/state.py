@@ -9,7 +9,7 @@ import numpy as np
 
 from manyscale.models.gpu.launch_program import NUM_UNITS
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.sm.asynchronous.state import BARRIER, COPY_OF_BYTES, FOLLOWER, Room
+from manyscale.models.gpu.sm.asynchronous.state import BARRIER, COPY_OF_BYTES, FOLLOWER, MOST_OF_CLUSTER, Room
 from manyscale.models.gpu.sm.limits import QUEUED_MEMORY, SmLimits
 
 NEVER: Final = 1 << 60
@@ -37,6 +37,7 @@ EXITED: Final = 4
 WAITS_FETCH: Final = 5  # for its next instructions
 WAITS_PHASE: Final = 6  # for that of a barrier in shared memory to end
 WAITS_COPIES: Final = 7  # for room to make one more
+WAITS_CLUSTER: Final = 8  # for the blocks of its cluster
 
 CORE: Final = np.dtype(  # an SM
     [
@@ -97,6 +98,7 @@ WARP: Final = np.dtype(
         ("has_products", "u1"),  # that are in no group yet
         ("bulk", "i4"),  # copies that it has made and that are not over
         ("product_group", "i4"),  # the open group of products
+        ("cluster_phase", "i4"),  # times that it has arrived at the cluster's barrier
         ("follower_head", "i4"), ("follower_tail", "i4"),  # arrivals behind copies
         ("barrier", "i8"),  # that it waits at
         ("next_word", "i8"),  # of its asynchronous operations
@@ -118,6 +120,8 @@ BLOCK: Final = np.dtype(
         ("warps", "i4"),  # that have not ended
         ("running", "i4"),  # that have not exited
         ("arrived", "i4"),  # at the barrier
+        ("meeting", "i4"),  # at the cluster's
+        ("meetings", "i4"),  # times that all of them have been there
     ],
     align=True,
 )
@@ -201,6 +205,7 @@ BYPASS: Final = 1 << 28
 STORES: Final = 1 << 29
 COPIES_IN_FLIGHT: Final = 3 << 27  # + number of a copy of blocks or boxes that reads, or adds to what it reads
 COPIES_OUT: Final = 1 << 30  # + number of one that writes
+MESSAGE: Final = 3 << 29  # + what it says (gpu/sm/asynchronous/cluster_kernel.py)
 
 
 class Sm(NamedTuple):
@@ -244,6 +249,11 @@ class Sm(NamedTuple):
     copy: np.ndarray  # COPY[SM, C]: a ring
     product: np.ndarray  # int64[SM, W, groups]: when the products of a group are there
     follower: np.ndarray  # FOLLOWER[SM, W, F]: a ring
+    peer: np.ndarray  # int32[SM, B, ranks]: times that each block of a cluster is known to have met the others
+    place_sm: np.ndarray  # int32[blocks of the launch]: where each block of a cluster runs
+    place_slot: np.ndarray  # int32
+    cluster_order: np.ndarray  # int32[blocks]: cluster by cluster, in each by their ranks
+    cluster_index: np.ndarray  # int32[blocks]: where each stands there
     reuse: np.ndarray  # int32[SM, S, 6]: the operand cache, three places of each bank; -1: none
     code: np.ndarray  # CACHED_LINE[SM, S + 1, lines]: caches of schedulers and of the SM
     constant: np.ndarray  # CACHED_LINE[SM, 2 S + 1, lines]: of schedulers for two kinds of instructions, and of the SM
@@ -335,7 +345,7 @@ def sm_state(
         filled=np.zeros((n, sets), np.int32),
         bucket=np.zeros((n, 1 << frames.bit_length()), np.uint16),
         node=np.empty((n, nodes + 1), NODE),
-        sent=np.empty((n, 2 * window + 64), REQUEST),
+        sent=np.empty((n, 2 * window + 64 + room.messages), REQUEST),
         reply=np.empty((n, inbox), REPLY),
         stack=np.zeros((n, len(CAUSES)), np.int64),
         issued=np.zeros(ipc_buckets, np.int64),
@@ -347,6 +357,11 @@ def sm_state(
         copy=np.empty((n, room.copies), COPY_OF_BYTES),
         product=np.empty((n, warps, room.products), np.int64),
         follower=np.empty((n, warps, room.followers), FOLLOWER),
+        peer=np.zeros((n, limits.slots, MOST_OF_CLUSTER), np.int32),
+        place_sm=np.zeros(room.blocks, np.int32),
+        place_slot=np.zeros(room.blocks, np.int32),
+        cluster_order=np.zeros(room.blocks, np.int32),
+        cluster_index=np.zeros(room.blocks, np.int32),
         reuse=np.full((n, schedulers, 6), -1, np.int32),
         code=cached[0],
         constant=cached[1],

@@ -11,6 +11,7 @@ from typing import Final
 
 from manyscale.models.gpu.parameters import SECTOR_BYTES
 from manyscale.models.gpu.sm.asynchronous.barrier_kernel import change_barrier
+from manyscale.models.gpu.sm.asynchronous.cluster_kernel import BYTES, rank_of, tell
 from manyscale.models.gpu.sm.l1_kernel import send
 from manyscale.models.gpu.sm.limits import SEND_QUEUE
 from manyscale.models.gpu.sm.state import (
@@ -34,16 +35,20 @@ from manyscale.models.workload.asynchronous import (
     LOADS,
     MORE_MASK,
     MORE_SHIFT,
+    RANK_MASK,
+    RANK_SHIFT,
     REDUCES,
     ROW_BYTES_MASK,
     ROWS_MASK,
     ROWS_SHIFT,
     STRIDE_MASK,
     STRIDE_SHIFT,
+    WITHIN,
 )
 
 SECTOR_SHIFT: Final = SECTOR_BYTES.bit_length() - 1
 _WRITTEN: Final = 2  # cycles from an answer to shared memory, as to a register
+_BANK_BYTES: Final = 128  # a word of each of 32 banks
 _BYTES_MASK: Final = 0xFFFFFFFF
 
 
@@ -65,18 +70,22 @@ def start_copy(sm, program, limits, w, first, time):  # type: ignore[no-untyped-
     copy.barrier = (word >> BARRIER_SHIFT & BARRIER_MASK) >> 3
     copy.bytes = amount & _BYTES_MASK
     copy.ranks = amount >> 32 & 0xFFFF
+    if copy.ranks == 0:
+        copy.ranks = 1 << (word >> RANK_SHIFT & RANK_MASK)
     copy.run = first + 2
     copy.runs = ((word >> MORE_SHIFT & MORE_MASK) - 1) // 2
     copy.rows = 0
     copy.left = 0
     copy.is_sent = 0
     copy.is_over = 0
+    copy.is_told = 0
+    copy.due = 0
     copy.cause = FROM_L2
     copy.warp = w
     copy.slot = warp.slot
     copy.group = warp.copy_group
     copy.begins = time + limits.copy_latency
-    if copy.way != LOADS:
+    if copy.way == FROM_SHARED or copy.way == REDUCES:
         sm.copies[w, warp.copy_group % COPY_GROUPS] += 1
     warp.bulk += 1
     if core.copy_next == core.copy_end:
@@ -119,6 +128,7 @@ def _send_next(sm, limits, copy, number, time):  # type: ignore[no-untyped-def]
             written = ((1 << (end - start)) - 1) << (start & (SECTOR_BYTES - 1))
     send(sm, time, request, written, tag)
     copy.left += 1
+    copy.due += 1
     copy.offset = end - copy.address
     if end == row_end:
         copy.address += copy.stride
@@ -167,6 +177,24 @@ def take_part(sm, program, limits, number, time, cause):  # type: ignore[no-unty
         _end_copy(sm, program, limits, number, time)
 
 
+@merged
+def _tell_barriers(sm, program, limits, copy, time, cause):  # type: ignore[no-untyped-def]
+    """The bytes of a copy have come: to its own block, and, unless they were told already, to others of its cluster."""
+    own = rank_of(sm, limits, sm.block[copy.slot].number) if limits.cluster > 1 else 0
+    if limits.cluster == 1 or copy.ranks >> own & 1:
+        change_barrier(sm, program, limits, copy.slot, copy.barrier, 0, -copy.bytes, time + _WRITTEN, cause)
+    if limits.cluster > 1 and copy.is_told == 0:
+        for rank in range(limits.cluster):
+            if rank != own and copy.ranks >> rank & 1:
+                tell(sm, limits, copy.slot, rank, BYTES, copy.barrier, copy.bytes, time + _transfer(limits, copy))
+
+
+@merged
+def _transfer(limits, copy):  # type: ignore[no-untyped-def]
+    """Cycles that a copy between blocks takes, 128 bytes as a word of each bank does."""
+    return copy.bytes * limits.cluster_interval // _BANK_BYTES if copy.way == WITHIN else 0
+
+
 @inner
 def _end_copy(sm, program, limits, number, time):  # type: ignore[no-untyped-def]
     core = sm.core[0]
@@ -177,8 +205,8 @@ def _end_copy(sm, program, limits, number, time):  # type: ignore[no-untyped-def
     cause = copy.cause
     copy.is_over = 1
     warp.bulk -= 1
-    if copy.way == LOADS:
-        change_barrier(sm, program, limits, copy.slot, copy.barrier, 0, -copy.bytes, time + _WRITTEN, cause)
+    if copy.way == LOADS or copy.way == WITHIN:
+        _tell_barriers(sm, program, limits, copy, time, cause)
     else:
         sm.copies[w, copy.group % COPY_GROUPS] -= 1
     warp.done = max(warp.done, time + _WRITTEN)

@@ -7,8 +7,9 @@ they write hold nothing back, since a program may not touch them before it waits
 
 from __future__ import annotations
 
-from manyscale.models.gpu.launch_program import PRODUCT_FENCE, PRODUCT_WAIT
+from manyscale.models.gpu.launch_program import CLUSTER_ARRIVE, CLUSTER_WAIT, PRODUCT_FENCE, PRODUCT_WAIT
 from manyscale.models.gpu.sm.asynchronous.barrier_kernel import await_phase, begin_barrier, change_barrier, follow
+from manyscale.models.gpu.sm.asynchronous.cluster_kernel import await_cluster, change_remote, meet
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import start_copy
 from manyscale.models.gpu.sm.asynchronous.state import PRODUCT_GROUPS
 from manyscale.models.gpu.sm.state import AT_BARRIER, NEVER
@@ -25,6 +26,9 @@ from manyscale.models.workload.asynchronous import (
     KIND_BITS,
     MORE_MASK,
     MORE_SHIFT,
+    RANK_MASK,
+    RANK_SHIFT,
+    REMOTE_SHIFT,
     TRIES,
     WAITS,
 )
@@ -64,10 +68,15 @@ def _await_products(sm, w, groups, time):  # type: ignore[no-untyped-def]
 
 
 @merged
-def _arrive(sm, program, limits, w, what, place, amount, time):  # type: ignore[no-untyped-def]
+def _arrive(sm, program, limits, w, what, word, amount, time):  # type: ignore[no-untyped-def]
+    """When the warp can go on."""
     warp = sm.warp[w]
+    place = (word >> BARRIER_SHIFT & BARRIER_MASK) >> 3
     arrivals = amount & 0xFFFFFFFF
     num_bytes = amount >> 32
+    if word >> REMOTE_SHIFT & 1:
+        change_remote(sm, limits, warp.slot, word >> RANK_SHIFT & RANK_MASK, place, arrivals, num_bytes, time)
+        return max(time + 1, sm.core[0].last_sent)
     if what == BEGINS:
         begin_barrier(sm, warp.slot, place, arrivals)
     elif what == FOLLOWS:
@@ -76,6 +85,7 @@ def _arrive(sm, program, limits, w, what, place, amount, time):  # type: ignore[
         if what == DROPS:
             sm.barrier[warp.slot, place].expected -= arrivals
         change_barrier(sm, program, limits, warp.slot, place, arrivals, num_bytes, time, AT_BARRIER)
+    return time + 1
 
 
 @merged
@@ -100,7 +110,7 @@ def _operate(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
             earliest = time + limits.shared_latency
             first += 1
         else:
-            _arrive(sm, program, limits, w, what, place, words[first + 1], time)
+            earliest = max(earliest, _arrive(sm, program, limits, w, what, word, words[first + 1], time))
             first += 2
     return earliest
 
@@ -120,4 +130,9 @@ def operate(sm, program, limits, w, at, row, time):  # type: ignore[no-untyped-d
         if static.passes_l1 and sm.warp[w].has_products:
             _end_group(sm, w)
         return time + 1
+    if static.kind == CLUSTER_ARRIVE:
+        meet(sm, program, limits, w, time)
+        return time + 1
+    if static.kind == CLUSTER_WAIT:
+        return await_cluster(sm, limits, w, time)
     return _operate(sm, program, limits, w, time)

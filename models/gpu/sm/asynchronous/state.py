@@ -10,6 +10,9 @@ from manyscale.models.workload.launch_trace import LaunchTrace
 
 PRODUCT_GROUPS: Final = 16  # of a warp that are not waited for yet; DEPBAR counts to 7
 FOLLOWERS: Final = 64  # arrivals of a warp behind its copies that have not happened yet
+MOST_OF_CLUSTER: Final = 16  # blocks
+GONE: Final = 1 << 30  # times that a block which has ended has arrived at its cluster's barrier
+_MESSAGES: Final = 3 * 32 + MOST_OF_CLUSTER  # of an instruction of a warp, at the most
 _COPIES: Final = 1 << 12  # that an SM has begun and not ended; who makes one more waits
 
 BARRIER: Final = np.dtype(
@@ -31,11 +34,13 @@ COPY_OF_BYTES: Final = np.dtype(
         ("barrier", "i8"),
         ("rows", "i4"), ("runs", "i4"),  # left
         ("left", "i4"),  # requests that were not answered
+        ("due", "i4"),  # those of them whose answer the SM has not been handed
         ("warp", "i4"), ("slot", "i4"), ("group", "i4"), ("ranks", "i4"),
         ("way", "u1"),
         ("is_sent", "u1"),  # all requests have left
         ("is_over", "u1"),
         ("cause", "u1"),  # the farthest level that answered
+        ("is_told", "u1"),  # to the other blocks that it serves
     ],
     align=True,
 )  # fmt: skip
@@ -46,16 +51,20 @@ FOLLOWER: Final = np.dtype(  # an arrival when the copies of all groups below ``
 
 class Room(NamedTuple):
     """What an SM has room for: ``barriers`` of a block, by their place in its shared memory; ``copies``; of a warp
-    groups of ``products`` and ``followers``."""
+    groups of ``products`` and ``followers``; ``messages`` that wait to leave, beside other requests. ``blocks`` of the
+    launch, if they are in clusters."""
 
     barriers: int = 1
     copies: int = 1
     products: int = PRODUCT_GROUPS
     followers: int = 1
+    messages: int = 0
+    blocks: int = 1
 
 
-def room_for(trace: LaunchTrace) -> Room:
-    """Of the SMs of a launch."""
+def room_for(trace: LaunchTrace, num_blocks: int, warps: int, cluster: int) -> Room:
+    """Of SMs of ``warps`` warps, for a launch of ``num_blocks`` in clusters of ``cluster``."""
+    room = Room() if cluster == 1 else Room(messages=warps * _MESSAGES, blocks=num_blocks)
     if trace.words is None:
-        return Room()
-    return Room(trace.shared_bytes // 8 + 1, _COPIES, PRODUCT_GROUPS, FOLLOWERS)
+        return room
+    return room._replace(barriers=trace.shared_bytes // 8 + 1, copies=_COPIES, followers=FOLLOWERS)

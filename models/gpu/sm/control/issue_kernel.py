@@ -19,6 +19,7 @@ from manyscale.models.gpu.launch_program import (
     OPERATION,
     PRODUCT,
 )
+from manyscale.models.gpu.sm.asynchronous.cluster_kernel import leave
 from manyscale.models.gpu.sm.asynchronous.operation_kernel import multiply, operate
 from manyscale.models.gpu.sm.control.caches_kernel import code_at, constant_at
 from manyscale.models.gpu.sm.control.counters_kernel import hold, hold_until
@@ -256,6 +257,8 @@ def issue_controlled(sm, program, limits, k, w, time):  # type: ignore[no-untype
         _issue_to_unit(sm, program, limits, k, w, row, time)
     if at + 1 == warp.last:
         exit_warp(sm, program, limits, w, time)
+        if limits.cluster > 1:
+            leave(sm, program, limits, w, time)
         return
     warp.earliest = max(time + static.stall, _next_fetched(sm, program, limits, k, w, static.place, time))
     if kind == BARRIER:

@@ -48,3 +48,8 @@ def test_a_program_for_compute_capability_9_computes_what_the_cpu_does(nvcc, tra
     found, _ = detailed.simulate(traced, h100)
     assert found.l2_accesses == (sum(moved.values())) // 32 + len(traced.sector)
     assert found.dram_reads >= (192 * 256 + 128 * 256) * 2 // 32  # A and B, once
+    # a multicast passes L2 once, and blocks of a cluster begin together on SMs of their own
+    found, _ = detailed.simulate(shared, h100)
+    assert found.l2_accesses == 6 * (8 * 32 + 256) * 4 // 32 + len(shared.sector)
+    assert found.block_sm[0] != found.block_sm[1]
+    assert found.block_begin[0] == found.block_begin[1]
