@@ -41,9 +41,7 @@ class LaunchPieces:
         piece = next(self.pieces, None)
         if piece is None:
             return False
-        more = launch_program(
-            piece, self.gpu, asynchronous=True, controlled=self.controlled, cluster=self.cluster
-        )
+        more = launch_program(piece, self.gpu, asynchronous=True, controlled=self.controlled, cluster=self.cluster)
         old = self.program
         running = sm.block["number"]
         first = int(running.min(initial=self.end, where=running >= 0)) if self.forgets else int(old.first_block[0])
