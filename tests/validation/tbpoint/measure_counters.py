@@ -7,7 +7,8 @@ of ``elapsed_cycles_sm``.
 
 Populations are the launches of a file, all runs of a kernel together, and those of each run (one size of the input).
 Each is sampled with one representative for each cluster; with representatives "auto"; with more of these until the
-interval is within AIM; and, with as many launches as "auto" takes, at random and systematically.
+interval is within AIM; with as many launches as "auto" takes, and as few as one for each cluster are, at random and
+systematically; and by PKA, Sieve and STEM, which are given the cycles where they ask for times.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ import numpy as np
 
 from manyscale.runner.readers.launch_counters.profiler_csv import read_table
 from manyscale.runner.readers.launch_counters.reader import LaunchCounters, read_counters
+from manyscale.runner.study.samplers import chosen_sampler
+from manyscale.sampling.tbpoint import launch_samplers
 from manyscale.sampling.tbpoint.estimate import LaunchEstimate, estimate, more
+from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation
 from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSampling, choose
 
 from .baselines import random_units, systematic_units
@@ -100,15 +104,41 @@ def aimed(population: Population, seed: int) -> Outcome:
 
 
 def at_random(population: Population, seed: int) -> Outcome:
-    return _baseline(population, seed, random_units)
+    return _baseline(population, seed, random_units, "auto")
 
 
 def systematic(population: Population, seed: int) -> Outcome:
-    return _baseline(population, seed, systematic_units)
+    return _baseline(population, seed, systematic_units, "auto")
 
 
-def _baseline(population: Population, seed: int, draw: Callable[..., object]) -> Outcome:
-    count = len(choose(population.counts, LaunchSampling(representatives="auto")).chosen)
+def few_at_random(population: Population, seed: int) -> Outcome:
+    return _baseline(population, seed, random_units, 1)
+
+
+def few_systematic(population: Population, seed: int) -> Outcome:
+    return _baseline(population, seed, systematic_units, 1)
+
+
+def rival(name: str) -> Callable[[Population, int], Outcome]:
+    """A sampler of the registry; the times that it may ask for are the cycles themselves."""
+
+    def sampled(population: Population, seed: int) -> Outcome:
+        cycles, instructions = population.cycles, population.counts.warp_instructions
+        launches = LaunchPopulation(np.arange(len(cycles)), population.counts, cycles, profile=cycles)
+        sampler = chosen_sampler("launch", name)
+        choice = sampler.choose(launches, sampler.rules(), seed)
+        found = launch_samplers.estimate(choice, launches)
+        half = np.nan if found.high is None else (found.high - found.value) / found.value
+        error = found.value * float(instructions.sum()) / float(cycles.sum()) - 1
+        share = float(instructions[choice.element].sum() / instructions.sum())
+        return Outcome(error, half, len(choice.element) / len(cycles), share)
+
+    return sampled
+
+
+def _baseline(population: Population, seed: int, draw: Callable[..., object], as_many: int | str) -> Outcome:
+    sampling = LaunchSampling.model_validate({"representatives": as_many})
+    count = len(choose(population.counts, sampling).chosen)
     found = draw(population.counts.warp_instructions, population.cycles, count, seed)
     error = found.total_cycles / population.cycles.sum() - 1  # type: ignore[attr-defined]
     return Outcome(error, np.nan, count / len(population.cycles), found.instruction_share)  # type: ignore[attr-defined]
@@ -159,7 +189,13 @@ METHODS: Final = {
     f"auto, aim {AIM:.0%}": aimed,
     "random": at_random,
     "systematic": systematic,
+    "random, one each": few_at_random,
+    "systematic, one each": few_systematic,
+    "pka": rival("pka"),
+    "sieve": rival("sieve"),
+    "stem": rival("stem"),
 }
+ONCE: Final = ("one each", "pka", "sieve")  # the same with each seed, or nearly so
 
 
 def main() -> None:
@@ -172,7 +208,7 @@ def main() -> None:
     for path in sorted(arguments.data.glob("*.csv.gz")):
         whole, runs = populations(path)
         for name, method in METHODS.items():
-            draws = 1 if method is one_each else arguments.draws
+            draws = 1 if name in ONCE else arguments.draws
             found = summary([method(whole, seed) for seed in range(draws)])
             tables["file"].append(f"| {whole.name} | {name} | {found.row()} |")
             draws = max(draws // 10, 1)
