@@ -7,7 +7,7 @@ import pytest
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
-GPUS = ("rtx3070", "rtx3080ti", "a100", "a100-accelsim", "h100", "fermi-tbpoint", "gpumech-16")
+GPUS = ("rtx3070", "rtx3080ti", "a100", "a100-accelsim", "h100", "h200", "fermi-tbpoint", "gpumech-16")
 LANES = 32
 
 
@@ -53,7 +53,7 @@ def test_peak_rates_are_those_of_the_data_sheets(name, unit, flops, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("a100", 1555), ("a100-accelsim", 1935), ("h100", 3350), ("gpumech-16", 192)]
+    ("name", "expected"), [("a100", 1555), ("a100-accelsim", 1935), ("h100", 3350), ("h200", 4800), ("gpumech-16", 192)]
 )
 def test_bandwidths(name, expected):
     assert 1e3 / gpu(name).dram.bandwidth_ps_per_byte == pytest.approx(expected, rel=0.002)
