@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.gpu.launch_program import LaunchProgram, launch_program
+from manyscale.models.gpu.launch_program import LaunchProgram, launch_program, read_only
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm.state import Sm
 from manyscale.models.workload.launch_trace import LaunchTrace
@@ -49,7 +49,7 @@ class LaunchPieces:
         warp = int(old.block_warps[begin])
         instruction, request = int(old.warp_instructions[warp]), int(old.warp_requests[warp])
         word = int(old.warp_words[warp])
-        self.program = LaunchProgram(
+        joined = LaunchProgram(
             static=old.static,
             operand=old.operand,
             first_block=np.array([first]),
@@ -64,6 +64,7 @@ class LaunchPieces:
             warp_words=_joined(old.warp_words[warp:], more.warp_words),
             words=np.concatenate((old.words[word:], more.words)),
         )
+        self.program = LaunchProgram(*map(read_only, joined))
         self.end += piece.num_blocks
         sm.warp["at"] -= instruction
         sm.warp["last"] -= instruction

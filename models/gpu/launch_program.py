@@ -95,17 +95,12 @@ class LaunchProgram(NamedTuple):
 
 
 def launch_program(
-    trace: LaunchTrace,
-    gpu: Gpu,
-    copies: bool = True,
-    asynchronous: bool = False,
-    controlled: bool = False,
-    cluster: int = 1,
+    trace: LaunchTrace, gpu: Gpu, asynchronous: bool = False, controlled: bool = False, cluster: int = 1
 ) -> LaunchProgram:
-    """O(static instructions + requests). All arrays can be written to, or (``copies`` False) none: kernels are
-    compiled for the one or the other. ``asynchronous``: operations that run beside the warp are told from others;
-    ``controlled``: with control bits, whose counters are its operands then; ``cluster``: blocks that run as one.
-    """
+    """O(static instructions + requests). No array can be written to, so that those of a trace need not be copied,
+    wherever they lie: kernels are compiled once. ``asynchronous``: operations that run beside the warp are told from
+    others; ``controlled``: with control bits, whose counters are its operands then; ``cluster``: blocks that run as
+    one."""
     static = trace.static
     names = [gpu.units[name] for name in UNITS]
     units = _Units(
@@ -138,7 +133,7 @@ def launch_program(
         trace.warp_words if trace.warp_words is not None else np.zeros(trace.num_warps + 1, np.int64),
         trace.words if trace.words is not None else np.zeros(0, np.int64),
     )  # fmt: skip
-    return LaunchProgram(*map(_writeable if copies else read_only, program))
+    return LaunchProgram(*map(read_only, program))
 
 
 def _time_matrices(static: StaticInstructions, gpu: Gpu, rows: np.ndarray) -> None:
@@ -172,10 +167,6 @@ class _Columns(NamedTuple):
 
 def _columns(static: StaticInstructions) -> _Columns:
     return _Columns(*(read_only(getattr(static, name)) for name in _Columns._fields))
-
-
-def _writeable(array: np.ndarray) -> np.ndarray:
-    return array if array.flags.writeable else array.copy()
 
 
 def read_only(array: np.ndarray) -> np.ndarray:

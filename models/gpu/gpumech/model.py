@@ -98,7 +98,7 @@ def l2_of(gpu: Gpu) -> L2State:
 def touch(trace: LaunchTrace, gpu: Gpu, l2: L2State) -> None:
     """Change ``l2`` as the accesses of a launch would, one block after the other, L1 hiding nothing."""
     _begin(gpu, l2)
-    program = launch_program(trace, gpu, copies=False)
+    program = launch_program(trace, gpu)
     touch_in_order(program.request, program.written, l2.caches, l2.rules)
 
 

@@ -116,7 +116,7 @@ def outline_reads(gpu: Gpu) -> tuple[int, ...]:
 
 def outline_of(trace: LaunchTrace, gpu: Gpu, instructions: bool = True) -> Outline:
     """The outline of a launch, with its ``instructions``."""
-    program = launch_program(trace, gpu, copies=False)
+    program = launch_program(trace, gpu)
     cut = segments(program, gpu)
     line = np.empty(len(program.request), LINE)
     first_line = np.empty_like(cut.first_access)

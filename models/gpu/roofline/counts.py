@@ -35,7 +35,7 @@ def static_rows(trace: LaunchTrace, gpu: Gpu) -> np.ndarray:
         name: np.zeros(1, np.int64) for name in ("block_warps", "warp_instructions", "warp_accesses")
     }
     none |= {name: getattr(trace, name)[:0] for name in ("instruction", "active", "accesses", "sector", "written")}
-    return launch_program(replace(trace, **none), gpu, copies=False).static
+    return launch_program(replace(trace, **none), gpu).static
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,76 @@
+"""A launch that comes in pieces of its blocks takes what it takes as a whole; a program is its trace's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from gpu_programs import integer, launch, load, store
+
+from manyscale.models.gpu.detailed import simulate, simulate_pieces
+from manyscale.models.gpu.launch_program import launch_program
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.study.targets import shipped_targets
+
+BLOCKS = 40
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Gpu:
+    whole = Gpu.model_validate(load_yaml(shipped_targets()["rtx3070"])["node"]["gpu"])
+    return whole.model_copy(update={"sms": 2, "blocks": 3})
+
+
+def whole() -> LaunchTrace:
+    """Blocks of several lengths, which load what others stored."""
+    blocks = [
+        [
+            [
+                *(integer(1, 1) for _ in range(5 + 7 * block % 30)),
+                load(2, 8 * block + warp),
+                store(900 - block, source=2),
+            ]
+            for warp in range(3)
+        ]
+        for block in range(BLOCKS)
+    ]
+    return launch(blocks)
+
+
+def pieces(trace: LaunchTrace, blocks: int) -> Iterator[LaunchTrace]:
+    for first in range(0, trace.num_blocks, blocks):
+        last = min(first + blocks, trace.num_blocks)
+        warps = trace.block_warps[first : last + 1]
+        rows = trace.warp_instructions[warps[0] : warps[-1] + 1]
+        requests = trace.warp_accesses[warps[0] : warps[-1] + 1]
+        yield replace(
+            trace,
+            block_warps=warps - warps[0], warp_instructions=rows - rows[0], warp_accesses=requests - requests[0],
+            instruction=trace.instruction[rows[0] : rows[-1]], active=trace.active[rows[0] : rows[-1]],
+            accesses=trace.accesses[rows[0] : rows[-1]], sector=trace.sector[requests[0] : requests[-1]],
+            written=trace.written[requests[0] : requests[-1]],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 39])
+def test_pieces_take_what_the_whole_takes(gpu: Gpu, blocks: int) -> None:
+    expected, _ = simulate(whole(), gpu)
+    found, _ = simulate_pieces(pieces(whole(), blocks), gpu)
+    for field in fields(expected):
+        one, other = getattr(expected, field.name), getattr(found, field.name)
+        assert np.array_equal(one, other), field.name
+
+
+def test_what_is_traced_is_not_copied(gpu: Gpu) -> None:
+    """Whether it can be written to (a store maps what cannot) or not."""
+    trace = whole()
+    for is_writeable in (True, False):
+        trace.sector.flags.writeable = trace.instruction.flags.writeable = is_writeable
+        program = launch_program(trace, gpu)
+        assert np.shares_memory(program.request, trace.sector)
+        assert np.shares_memory(program.instruction, trace.instruction)
+        assert not any(array.flags.writeable for array in program)
