@@ -229,6 +229,19 @@ def test_code_beyond_a_schedulers_cache_comes_from_that_of_the_sm():
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize("ways", [1, 8])
+def test_code_larger_than_the_cache_runs_to_its_end(ways):
+    """What the stream buffer brings takes no place of what is still needed: 40 lines by a cache of 8, twice, are
+    fetched ahead of the warp each time."""
+    loop = [dataclasses.replace(fadd(), at=8 * line + k) for _ in range(2) for line in range(40) for k in range(8)]
+    small = {"upper_latency": "8 cycles", "memory_latency": "0 cycles",
+             "l0_instruction_cache": {"size": f"{128 * 8} B", "ways": ways}}  # fmt: skip
+    jump = 10 - 1 + 2 + 8 - 2  # redirect in place of a cycle; then the line from the SM's cache
+    once, twice = (cycles([[loop[: 320 * n]]], core(core=small)) for n in (1, 2))
+    assert 320 + 8 <= twice - once <= 320 + jump + 8
+
+
+@pytest.mark.theory
 def test_a_constant_is_waited_for_once():
     first = Sass("FADD R1, R2, c[0x0][0x160]")
     code = {"memory_latency": "166 cycles", "upper_latency": "79 cycles"}

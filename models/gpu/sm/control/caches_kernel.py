@@ -13,14 +13,18 @@ from manyscale.models.kernels import inner, separate
 
 @inner
 def _take(lines, sets, ways, number, at, used):  # type: ignore[no-untyped-def]
-    """Put a line into a cache, in place of the one that was not used for longest."""
+    """Put a line into a cache, in place of the one that was not used for longest (one that waits for its first use only
+    where there is no other)."""
     held = 0
     oldest = -1
+    least = NEVER
     other = number % sets
     while other < lines.shape[0]:
         if lines[other].at < NEVER:
             held += 1
-            if oldest < 0 or lines[other].used < lines[oldest].used:
+            last = lines[other].used if lines[other].used > 0 else NEVER - 1
+            if last < least:
+                least = last
                 oldest = other
         other += sets
     if held >= ways:
@@ -51,15 +55,17 @@ def code_at(sm, limits, k, number, time):  # type: ignore[no-untyped-def]
     count = own.shape[0]
     now = max(time, 1)  # 0: not used yet
     if own[number].at < NEVER:
-        if own[number].used == 0:  # of the stream, which goes on
+        here = max(time, own[number].at)
+        goes_on = own[number].used == 0  # it is of the stream
+        own[number].used = now  # what the stream brings takes another one's place
+        if goes_on:
             last = min(number + limits.prefetched, count - 1)
             for i in range(scheduler.stream_end + 1, last + 1):
                 if own[i].at == NEVER:
                     at = _from_above(above, limits, limits.l1_code_sets, limits.l1_code_ways, i, time)
                     _take(own, limits.l0_code_sets, limits.l0_code_ways, i, at, 0)
             scheduler.stream_end = max(scheduler.stream_end, last)
-        own[number].used = now
-        return max(time, own[number].at)
+        return here
     for i in range(max(0, scheduler.stream_end - limits.prefetched + 1), min(count, scheduler.stream_end + 1)):
         if own[i].used == 0:
             own[i].at = NEVER
