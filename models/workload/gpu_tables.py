@@ -12,7 +12,8 @@
     is such a thing, sorted by rank and ``operation_id``. Launch ``launch_id`` is the last phase before its operation;
     all launches of a rank are in its order. A launch, a copy, a set, a host function and a communication are given to
     ``stream`` and done later, in its order; ``record_event`` and ``wait_event`` order streams, and the kinds
-    ``synchronize_*`` are where the rank waits. Without rows each launch is a phase of one rank, one after the other.
+    ``synchronize_*`` are where the rank waits; ``device_buffer`` marks an MPI call on memory of a GPU. Without rows
+    each launch is a phase of one rank, one after the other.
     ``device``: the number of the GPU in its process; ``peer``: that of the other GPU of a copy between two, else -1;
     ``priority`` of the stream, the lower the sooner; ``flags``: see GpuFlag.
 
@@ -81,7 +82,8 @@ SCHEMAS: Final = {"launches": LAUNCHES_SCHEMA, "copies": COPIES_SCHEMA, "gpu_ope
 
 
 class GpuOperationKind(IntEnum):
-    """What a rank gives a stream of its GPU, or waits for; a communication is one of NCCL's."""
+    """What a rank gives a stream of its GPU, or waits for; a communication is one of NCCL's. A device buffer is that of
+    an MPI call."""
 
     launch = 0
     copy_to_device = 1
@@ -96,6 +98,7 @@ class GpuOperationKind(IntEnum):
     synchronize_stream = 10
     synchronize_event = 11
     synchronize_device = 12
+    device_buffer = 13
 
 
 class GpuFlag(IntFlag):

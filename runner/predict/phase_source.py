@@ -92,13 +92,13 @@ class Coupling:
     """What the replay needs of ranks that communicate inside their phases, whose task instances it schedules itself
     (``kind`` replay-coupled), or that give GPUs work (replay-devices). ``parameters`` of the unit that replays, beside
     those of every replay; ``content``: digest of all else that it depends on; ``make``: its input ``nodes``, called
-    ``name``: node programs and times of their pieces, an entry per rank; or what ranks give their GPUs, and kinds of
-    launches."""
+    ``name``: node programs and times of their pieces, an entry per rank; or what ranks give their GPUs, kinds of
+    launches, and which operations send memory of GPUs."""
 
     name: str
     parameters: Mapping[str, Any]
     content: str
-    make: Callable[[], tuple[Any, Any]]
+    make: Callable[[], tuple[Any, ...]]
     kind: str = "replay-coupled"
 
 

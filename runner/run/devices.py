@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.gpu.device.program import Given, build
 from manyscale.models.gpu.device.program import Program as DeviceProgram
-from manyscale.models.gpu.device.program import build
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network, ideal_network
-from manyscale.models.network.devices.model import DeviceTimeline, replay_with_devices
+from manyscale.models.network.devices.model import DeviceTimeline, replay_with_devices, rows_of_messages
+from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, changes
@@ -37,19 +38,21 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     network = Network.model_validate(parameters["network"])
     placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
     gpu = Gpu.model_validate(parameters["gpu"])
-    given, kinds = inputs["nodes"]
+    given, kinds, on_device = inputs["nodes"]
     given = on_machine(given, placement.node_of_rank, parameters["num_gpus"])
     program = inputs["program"]
 
-    def replay(model: str, law: Network) -> tuple[DeviceTimeline, DeviceProgram]:
+    between = _between_gpus(program, given, on_device, placement.node_of_rank, gpu, network)
+
+    def replay(model: str, law: Network, message_ps: np.ndarray | None) -> tuple[DeviceTimeline, DeviceProgram]:
         devices = build(
             given, kinds, gpu, program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"]
         )
-        return replay_with_devices(program, devices, law, placement, model=model), devices
+        return replay_with_devices(program, devices, law, placement, model=model, message_ps=message_ps), devices
 
-    result, devices_of = replay(parameters["model"], network)
+    result, devices_of = replay(parameters["model"], network, between)
     of_given = devices_of.of_given
-    ideal, _ = replay("latency-bandwidth", ideal_network(network))
+    ideal, _ = replay("latency-bandwidth", ideal_network(network), None)
     found, timeline, count = result.devices.operation, result.timeline, parameters["num_point_to_point"]
     at = np.maximum(of_given, 0)
     times = {name: np.where(of_given >= 0, found[name][at], -1) for name in ("given", "start", "end")}
@@ -73,6 +76,30 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int64),
         **links.to_arrays(timeline.links),
     }
+
+
+def _between_gpus(
+    program: Program, given: Given, on_device: np.ndarray, node_of_rank: np.ndarray, gpu: Gpu, network: Network
+) -> np.ndarray | None:
+    """int64[messages]: what messages from GPU to GPU of a node take, as fast as a copy between the two behind the
+    latency of MPI inside a node; -1 for others. None where there are none. A rank's GPU is the first that it uses."""
+    row = rows_of_messages(program)
+    source, destination = program.source.astype(np.int64), program.destination.astype(np.int64)
+    found = (row >= 0) & on_device[np.maximum(row, 0)] & (source != destination)
+    found &= node_of_rank[source] == node_of_rank[destination]
+    if not found.any():
+        return None
+    rank, first = np.unique(given.rank, return_index=True)
+    own = np.full(program.num_ranks, -1, np.int64)
+    own[rank] = given.gpu[first]
+    same = own[source] == own[destination]
+    found &= (own[source] >= 0) & (own[destination] >= 0) & (same | (gpu.peer_link is not None))
+    size = program.bytes.astype(np.float64)
+    took = np.rint(size * 2 * gpu.dram.bandwidth_ps_per_byte).astype(np.int64)
+    if gpu.peer_link is not None:
+        over = gpu.peer_link.latency_ps + np.rint(size * gpu.peer_link.bandwidth_ps_per_byte).astype(np.int64)
+        took = np.where(same, took, over)
+    return np.where(found, network.intra_node.latency_ps + took, -1)
 
 
 def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:

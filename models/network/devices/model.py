@@ -26,6 +26,7 @@ from manyscale.models.network.flow import model as flow
 from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock_of, refuse_unreceived, stuck_strand
+from manyscale.models.network.replay.steps import ACTION, FIRST, POST_OPEN_SEND, POST_SEND
 from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State, Steps, new_state
 from manyscale.models.network.replay.timeline import LinkLoad, Placement, ReplayError, Timeline
 from manyscale.models.network.routes import routes
@@ -57,16 +58,18 @@ def replay_with_devices(
     placement: Placement,
     *,
     model: str = "latency-bandwidth",
+    message_ps: np.ndarray | None = None,
 ) -> DeviceTimeline:
-    """Timeline of a program whose ranks give GPUs work. ``devices`` is used up. Raises ReplayError for a deadlock,
-    ValueError for a network model that cannot wait for GPUs. O(operations log operations + blocks of launches that
-    overlap x SMs)."""
+    """Timeline of a program whose ranks give GPUs work. ``devices`` is used up. ``message_ps`` int64[messages]: what
+    those take that do not go over the network, -1 of others; networks with links take no account of it. Raises
+    ReplayError for a deadlock, ValueError for a network model that cannot wait for GPUs. O(operations log operations +
+    blocks of launches that overlap x SMs)."""
     if model not in MODELS:
         raise ValueError(f"the network model {model} cannot wait for GPUs; choose one of {', '.join(MODELS)}")
     if not program.graph_is_ordered:
         raise ValueError("operations that are a graph without an order cannot join GPUs")
     strands = split(program, np.arange(program.num_ranks))
-    state, links = _run(model, program, strands, network, placement, devices.devices)
+    state, links = _run(model, program, strands, network, placement, devices.devices, message_ps)
     hosts = devices.devices.host
     if np.any(hosts["end"] < 0):
         raise ReplayError(_deadlock(program, devices.devices, state))
@@ -77,7 +80,13 @@ def replay_with_devices(
 
 
 def _run(
-    model: str, program: Program, strands: Program, network: Network, placement: Placement, devices: Devices
+    model: str,
+    program: Program,
+    strands: Program,
+    network: Network,
+    placement: Placement,
+    devices: Devices,
+    message_ps: np.ndarray | None,
 ) -> tuple[State, LinkLoad | None]:
     nothing = np.zeros(int(program.rank_offsets[-1]), np.int64)
     if model == "dimemas":
@@ -99,8 +108,20 @@ def _run(
             return state, flow.load_of(ways, sharing)
     steps, state = _state(strands, nothing, law.is_eager, law.gate_cost_ps, np.dtype(np.int64))
     state = _with_hosts(state, devices)
-    kernel.run_devices_fixed(steps, state, devices, new_flights(law.cost_ps), law.eager_start)
+    cost = law.cost_ps if message_ps is None else np.where(message_ps >= 0, message_ps, law.cost_ps)
+    kernel.run_devices_fixed(steps, state, devices, new_flights(cost), law.eager_start)
     return state, None
+
+
+def rows_of_messages(program: Program) -> np.ndarray:
+    """int64[messages]: the operation of the workload that sends each; -1 for those of collectives that do not block."""
+    end = int(program.strand_steps[program.num_ranks])
+    steps, target = program.step[:end], program.target[:end]
+    row = np.cumsum((steps & FIRST) != 0) - 1
+    sends = np.isin(steps & ACTION, (POST_SEND, POST_OPEN_SEND))
+    found = np.full(program.num_messages, -1, np.int64)
+    found[target[sends]] = row[sends]
+    return found
 
 
 def _state(

@@ -30,7 +30,8 @@ def given_of(workload: Workload) -> Given:
         return _of_stream(workload)
     names = ("rank", "operation_id", "kind", "stream", "launch_id", "bytes", "event", "device", "peer", "priority",
              "flags")  # fmt: skip
-    column = {name: workload.column("gpu_operations", name).astype(np.int64) for name in names}
+    given = workload.column("gpu_operations", "kind") != _G.device_buffer
+    column = {name: workload.column("gpu_operations", name)[given].astype(np.int64) for name in names}
     known = workload.column("launches", "launch_id")
     at = np.minimum(np.searchsorted(known, column["launch_id"]), len(known) - 1)
     found = Given(
@@ -88,6 +89,16 @@ def _with_waits_of_groups(workload: Workload, given: Given) -> Given:
     }
     joined["row"][len(given) :] = after[ends]
     return Given(**{name: values[order] for name, values in joined.items()})
+
+
+def device_rows(workload: Workload, given: Given) -> np.ndarray:
+    """bool[operations of the workload]: those that send what is in memory of a GPU, by MPI or NCCL."""
+    found = np.zeros(workload.num_operations, np.bool_)
+    found[given.row[(given.kind == _G.communication) & (given.row >= 0)]] = True
+    marked = workload.column("gpu_operations", "kind") == _G.device_buffer
+    rank, operation = (workload.column("gpu_operations", name)[marked] for name in ("rank", "operation_id"))
+    found[workload.rank_offsets[rank] + operation] = True
+    return found
 
 
 def on_machine(given: Given, node_of_rank: np.ndarray, num_gpus: int) -> Given:

@@ -18,7 +18,7 @@ from manyscale.models.workload import PhaseKind
 from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
-from manyscale.runner.predict.gpu.joining import given_of, launch_kinds
+from manyscale.runner.predict.gpu.joining import device_rows, given_of, launch_kinds
 from manyscale.runner.predict.gpu.joins import joins
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.options import GpuChoice
@@ -130,9 +130,9 @@ class LaunchSource(PhaseSource):
             return None
         workload, predicted = self._launches.workload, self._predictions(done)
 
-        def make() -> tuple[Any, Any]:
+        def make() -> tuple[Any, ...]:
             kinds, given = launch_kinds(workload, given_of(workload), predicted, self._gpu)
-            return given, kinds
+            return given, kinds, device_rows(workload, given)
 
         parameters = {
             "gpu": self._case.machine_content["node"]["gpu"],

@@ -39,7 +39,7 @@ _OF_EVENT: Final = (int(_G.record_event), int(_G.wait_event), int(_G.synchronize
 class _Rank:
     """Of a rank: ``operation`` int64[n] of each thing that it gave its GPU, and their columns of GPU_OPERATIONS_SCHEMA;
     ``launch`` counts those of the process. ``process``: the folder of its launches, and what stands there; None for a
-    rank that has none. ``on_device``: MPI calls whose buffers are in its GPU's memory."""
+    rank that has none. ``on_device`` int64[]: operations of MPI calls whose buffers are in its GPU's memory."""
 
     operation: np.ndarray
     kind: np.ndarray
@@ -52,7 +52,7 @@ class _Rank:
     priority: np.ndarray
     flags: np.ndarray
     process: tuple[Path, Events] | None
-    on_device: int
+    on_device: np.ndarray
 
 
 def read(
@@ -145,6 +145,7 @@ def _rank(path: Path, process: Process) -> _Rank:
         raise UserError(
             f"{folder / EVENTS}: lacks launch {launch.max()} of rank {process.rank}; trace the program again"
         )
+    on_device = calls.operation_ids()[np.flatnonzero(calls.records["flags"] & DEVICE_BUFFER)]
     stream = np.where(is_message, records["receive_tag"], second).astype(np.int64)
     return _Rank(
         calls.operation_ids()[mine],
@@ -155,7 +156,7 @@ def _rank(path: Path, process: Process) -> _Rank:
         np.where(np.isin(kind, _OF_EVENT), records["tag"], 0).astype(np.int64),
         *_of_streams(kind, stream, records["receive_tag"]),
         None if events is None else (folder, events),
-        int(np.count_nonzero(calls.records["flags"] & DEVICE_BUFFER)),
+        on_device,
     )
 
 
@@ -176,6 +177,16 @@ def _of_streams(
     return own["device"], own["peer"], own["priority"], own["flags"]
 
 
+def _on_memory_of_gpus(workload: Workload, rank: int, operation: np.ndarray) -> np.ndarray:
+    """Columns of the table, of MPI calls."""
+    kept = operation[operation < workload.rank_offsets[rank + 1] - workload.rank_offsets[rank]]
+    found = np.zeros((len(GPU_OPERATIONS_SCHEMA), len(kept)), np.int64)
+    names = GPU_OPERATIONS_SCHEMA.names
+    for name, value in (("rank", rank), ("operation_id", kept), ("kind", int(_G.device_buffer)), ("peer", -1)):
+        found[names.index(name)] = value
+    return found
+
+
 def _operations(workload: Workload, ranks: Sequence[_Rank], first: np.ndarray) -> pa.Table:
     """The table; what a cut trace does not have left is left out. Launches are numbered rank by rank."""
     columns = []
@@ -185,7 +196,9 @@ def _operations(workload: Workload, ranks: Sequence[_Rank], first: np.ndarray) -
         values = (rank.operation, rank.kind, rank.stream, launch, rank.bytes, rank.event, rank.device, rank.peer,
                   rank.priority, rank.flags)  # fmt: skip
         columns.append(np.vstack((np.full(kept.sum(), number), *(each[kept] for each in values))))
+        columns.append(_on_memory_of_gpus(workload, number, rank.on_device))
     found = np.hstack(columns)
+    found = found[:, np.lexsort((found[1], found[0]))]
     arrays = [
         to_arrow(values.astype(field.type.to_pandas_dtype()))
         for values, field in zip(found, GPU_OPERATIONS_SCHEMA, strict=True)
@@ -246,8 +259,11 @@ def _notes(ranks: Sequence[_Rank]) -> list[Note]:
         for note in notes_of(rank.process[1])
         if note.code != "cuda-several-gpus"  # each operation tells its own
     ]
-    if count := sum(rank.on_device for rank in ranks):
-        text = f"{count} MPI calls are on memory of GPUs: their messages take what those of hosts take"
+    if count := sum(len(rank.on_device) for rank in ranks):
+        text = (
+            f"{count} MPI calls are on memory of GPUs: between GPUs of a node their messages take node.gpu.peer_link, "
+            "where the target names one, and between nodes the network, past the memory of the hosts"
+        )
         notes.append(informs("gpu-aware-mpi", text, count=count))
     return notes
 

@@ -8,8 +8,9 @@ nvidia-nccl-cu12 and nvidia-nccl-cu13 have them; by default it is looked for amo
 
 Each program compares its result with that of one GPU, which it computes as well. Each trace is run on rtx3070, a rank
 to a node, with host phases that take next to nothing, and the predicted time is compared with ``by_hand``: a recurrence
-over the calls of the trace, of launches as long as the run has them, messages of latency and size over bandwidth, and
-collectives of as many rounds of messages as the base-2 logarithm of their ranks. Its section of ``RESULTS-RANKS.md`` is
+over the calls of the trace, of streams whose launches take as long as the run has them, copies, events and waits,
+messages of latency and size over bandwidth, and collectives of as many rounds of messages as the base-2 logarithm of
+their ranks. Its section of ``RESULTS-RANKS.md`` is
 written; traces and runs that the scratch folder holds are not made again.
 """
 
@@ -30,7 +31,7 @@ import pyarrow.parquet as pq
 from tracing import MANYSCALE, called, checkout, first_error, nvcc, write_section
 
 from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
-from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
 from manyscale.runner.readers import workload_folder
 
 URL = "https://github.com/NVIDIA/multi-gpu-programming-models"
@@ -54,7 +55,14 @@ WORDS = [
 ]
 LATENCY, PER_BYTE = 1_000_000, 1000  # ps: 1 us, 1 GB/s
 NETWORK = ("latency=1 us", "bandwidth=1 GB/s", "eager_threshold=1 GiB", "self={latency: 1 us, bandwidth: 1 GB/s}")
-_K = OperationKind
+_K, _G = OperationKind, GpuOperationKind
+# Of copies and sets of rtx3070: latency, ps a byte, and that of pageable memory.
+COPY_PS = {
+    _G.copy_to_device: (8e6, 1e12 / 25e9, 1e12 / 12e9),
+    _G.copy_to_host: (8e6, 1e12 / 25e9, 1e12 / 12e9),
+    _G.copy_on_device: (0.0, 2e12 / 448.064e9, 2e12 / 448.064e9),
+    _G.set: (0.0, 1e12 / 448.064e9, 1e12 / 448.064e9),
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ def ran(style: str, library: str, ranks: int, program: Path, scratch: Path) -> R
     times = dict(
         zip(
             launches.column("launch_id").to_pylist(),
-            (launches.column("end_ps").to_numpy() - launches.column("start_ps").to_numpy()).tolist(),
+            zip(*(launches.column(name).to_pylist() for name in ("start_ps", "end_ps")), strict=True),
             strict=True,
         )
     )
@@ -132,45 +140,91 @@ class _Rank:
             int, tuple[int, int, int, int] | float
         ] = {}  # a message that is waited for, or when it is sent
         self.half: tuple[int, int, int, int] | None = None  # of a sendrecv whose own half is sent
+        self.streams: dict[int, float] = {}  # when each has done all that it was given
+        self.blocking: set[int] = set()  # streams that the default one waits for
+        self.events: dict[int, float] = {}
+        self.engines: dict[int, float] = {}  # of copies, by kind: when each is free
+
+    def begin(self, row: dict[str, int]) -> float:
+        """When a stream can begin what it is given now."""
+        stream, is_blocking = row["stream"], not row["flags"] & GpuFlag.non_blocking
+        begins = max(self.time, self.streams.get(stream, 0.0))
+        if stream == 0:
+            return max([begins, *(self.streams[each] for each in self.blocking)])
+        if is_blocking:
+            self.blocking.add(stream)
+            begins = max(begins, self.streams.get(0, 0.0))
+        return begins
+
+    def given(self, row: dict[str, int], launch: tuple[int, int] | None) -> None:
+        """What a rank gives a stream, but for communications, or where it waits for one. ``launch``: begin and end, as
+        the run has them, of which the time between is taken."""
+        kind, stream = row["kind"], row["stream"]
+        if kind == _G.synchronize_device:
+            self.time = max([self.time, *self.streams.values()])
+        elif kind == _G.synchronize_stream:
+            self.time = max(self.time, self.streams.get(stream, 0.0))
+        elif kind == _G.synchronize_event:
+            self.time = max(self.time, self.events.get(row["event"], 0.0))
+        elif kind == _G.device_buffer:
+            return
+        else:
+            at = self.begin(row)
+            if kind == _G.wait_event:
+                at = max(at, self.events.get(row["event"], 0.0))
+            if kind == _G.launch and launch is not None:
+                at += launch[1] - launch[0]
+            elif kind in COPY_PS:
+                latency, per_byte, pageable = COPY_PS[kind]
+                at = max(at, self.engines.get(kind, 0.0)) + latency
+                at += row["bytes"] * (pageable if row["flags"] & GpuFlag.pageable else per_byte)
+                self.engines[kind] = at
+            self.streams[stream] = at
+            if kind == _G.record_event:
+                self.events[row["event"]] = at
+            if row["flags"] & GpuFlag.waits:
+                self.time = max(self.time, at)
 
 
-def by_hand(workload: Workload, launch_ps: dict[int, int]) -> float:
+def by_hand(workload: Workload, launched_ps: dict[int, tuple[int, int]]) -> float:
     """When the last rank ends, ps. Raises RuntimeError where ranks wait for ever."""
     rows = workload.tables["operations"].to_pylist()
     first = workload.rank_offsets.tolist()
     kinds = workload.column("operations", "kind").tolist()
     members = workload.tables["communicators"].column("members").to_pylist()
-    launched: dict[int, int] = {}
-    for row in workload.tables["gpu_operations"].to_pylist():
-        if row["launch_id"]:
-            launched[first[row["rank"]] + row["operation_id"]] = launch_ps[row["launch_id"]]
+    of_gpu = {first[row["rank"]] + row["operation_id"]: row for row in workload.tables["gpu_operations"].to_pylist()}
     ranks = [_Rank() for _ in range(workload.num_ranks)]
     arrived: dict[tuple[int, int, int, int], list[float]] = defaultdict(list)  # by communicator, from, to, tag
     met: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     calls: dict[tuple[int, int], int] = defaultdict(int)
 
-    def sent(rank: int, row: dict[str, int]) -> None:
-        came = ranks[rank].time + row["bytes"] * PER_BYTE + LATENCY  # messages do not wait for each other
+    def sent(rank: int, row: dict[str, int], at: float) -> None:
+        came = at + row["bytes"] * PER_BYTE + LATENCY  # messages do not wait for each other
         arrived[(row["communicator_id"], rank, row["peer"], row["tag"])].append(came)
 
     def step(rank: int) -> bool:
-        """Whether the rank's next call could be done."""
-        me, row = ranks[rank], rows[first[rank] + ranks[rank].at]
-        kind, communicator = kinds[first[rank] + me.at], row["communicator_id"]
-        if first[rank] + me.at in launched:
-            me.time += launched[first[rank] + me.at]
-        elif kind == _K.sendrecv and row["peer"] == row["source"] == rank:
+        """Whether the rank's next call could be done: the host's, or, of NCCL's, that of its stream."""
+        me, row, index = ranks[rank], rows[first[rank] + ranks[rank].at], first[rank] + ranks[rank].at
+        kind, communicator = kinds[index], row["communicator_id"]
+        stream = of_gpu.get(index)
+        of_stream = stream is not None and stream["kind"] == _G.communication
+        ends_group = kind == _K.waitall and index - 1 in of_gpu and of_gpu[index - 1]["kind"] == _G.communication
+        if ends_group:
+            stream = of_gpu[index - 1]
+        now = me.begin(stream) if stream is not None and (of_stream or ends_group) else me.time
+        ends = now
+        if kind == _K.sendrecv and row["peer"] == row["source"] == rank:
             pass  # free, as in the models
         elif kind == _K.sendrecv:
             if me.half is None:
-                sent(rank, row)
+                sent(rank, row, now)
                 me.half = (communicator, row["source"], rank, row["tag"])
             if not arrived[me.half]:
                 return False
-            me.time, me.half = max(me.time, arrived[me.half].pop(0)), None
+            ends, me.half = max(now, arrived[me.half].pop(0)), None
         elif kind == _K.isend:
-            sent(rank, row)
-            me.requests[row["request"]] = me.time
+            sent(rank, row, now)
+            me.requests[row["request"]] = now
         elif kind == _K.irecv:
             me.requests[row["request"]] = (communicator, row["peer"], rank, row["tag"])
         elif kind in (_K.wait, _K.waitall):
@@ -180,17 +234,24 @@ def by_hand(workload: Workload, launch_ps: dict[int, int]) -> float:
                     if not arrived[of]:
                         return False
                     me.requests[request] = arrived[of].pop(0)
-            me.time = max([me.time, *(float(me.requests.pop(each)) for each in row["completes"])])  # type: ignore[arg-type]
+            ends = max([now, *(float(me.requests.pop(each)) for each in row["completes"])])  # type: ignore[arg-type]
         elif kind in COLLECTIVES:
             key = (communicator, calls[communicator, rank])
-            met[key].setdefault(rank, me.time)
+            met[key].setdefault(rank, now)
             if len(met[key]) < len(members[communicator]):
                 return False
             rounds = math.ceil(math.log2(len(members[communicator])))
-            me.time = max(met[key].values()) + rounds * (LATENCY + row["bytes"] * PER_BYTE)
+            ends = max(met[key].values()) + rounds * (LATENCY + row["bytes"] * PER_BYTE)
             calls[communicator, rank] += 1
+        elif stream is not None:
+            me.given(stream, launched_ps.get(stream["launch_id"]))
+            ends = me.time
         elif kind not in (_K.other, _K.init, _K.finalize, _K.test):
             raise RuntimeError(f"{_K(kind).name} is not done by hand")
+        if stream is not None and (of_stream or ends_group):
+            me.streams[stream["stream"]] = ends
+        else:
+            me.time = ends
         me.at += 1
         return True
 
@@ -201,7 +262,7 @@ def by_hand(workload: Workload, launch_ps: dict[int, int]) -> float:
         pass
     if any(me.at < first[rank + 1] - first[rank] for rank, me in enumerate(ranks)):
         raise RuntimeError("ranks wait for ever")
-    return max(me.time for me in ranks)
+    return max(max([me.time, *me.streams.values()]) for me in ranks)
 
 
 def write_report(results: list[Ran]) -> None:

@@ -236,3 +236,26 @@ def test_timelines_have_a_track_for_each_stream_and_engine(write_trace, run_laun
         found[names[each["tid"]]].append((each["name"], each["args"]["launch_id"], each["args"]["bytes"]))
     assert found == expected
     assert (tmp_path / "out" / "gpu.row").read_text().splitlines()[1:4] == list(expected)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("gpus", "on_device"), [(2, True), (1, True), (2, False)])
+def test_a_message_between_gpus_of_a_node_goes_over_their_link(write_trace, run_launches, gpus, on_device):
+    """MPI's latency inside a node, the link's 2 us and 20 GB/s; on one GPU its DRAM, read and written; the host's
+    memory for buffers there."""
+    size = 40_000
+    ranks = ranks_of(write_trace, f"gpu; gpu; send 1 0 {size} 6", f"gpu; gpu; recv 0 0 {size} 6")
+    operations = [
+        each
+        for rank in range(2)
+        for each in (
+            {"rank": rank, "operation_id": 1, "kind": G.launch, "launch_id": 1 + rank},
+            {"rank": rank, "operation_id": 2, "kind": G.synchronize_device},
+            *([{"rank": rank, "operation_id": 3, "kind": G.device_buffer}] if on_device else []),
+        )
+    ]
+    node = {"gpus": gpus, "gpu": {"peer_link": {"bandwidth": "20 GB/s", "latency": "2 us"}}}
+    result = run_launches(with_gpus(ranks, LAUNCHES, operations), **target(1, node=node), gpu={"mps": True})
+    row = result.messages.to_pylist()[0]
+    took = {(2, True): 2 * US + size * 50, (1, True): round(2 * size / 448.064e9 * 1e12), (2, False): size * 1000}
+    assert row["receive_ps"] - row["send_ps"] == US + took[gpus, on_device]

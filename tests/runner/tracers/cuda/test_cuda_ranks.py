@@ -45,7 +45,7 @@ def test_a_ring_of_ranks_with_gpus(mpi, nvcc, traced, run_on_nodes):
 
 def launches_stand_between_the_mpi_calls(ring: Workload) -> None:
     """As the program's source has them, in each rank."""
-    step = [G.launch, G.synchronize_device, None]
+    step = [G.launch, G.synchronize_device, G.device_buffer]
     expected = [None, G.set, *step * RANKS, G.copy_to_host, None, None, None]  # init; allreduce, finalize, the end
     calls = [K.init, K.other, *[K.other, K.other, K.sendrecv] * RANKS, K.other, K.allreduce, K.finalize, K.other]
     assert ring.num_ranks == RANKS
