@@ -10,6 +10,7 @@ import pytest
 from gpu_programs import Instruction, launch
 
 from manyscale.models.gpu import detailed
+from manyscale.models.gpu.gpumech.outline import outline_reads
 from manyscale.models.gpu.launch_program import launch_program
 from manyscale.models.gpu.matrix.shapes import parse
 from manyscale.models.gpu.matrix.timing import timing
@@ -241,3 +242,11 @@ def test_rows_of_other_units_are_left_alone():
     assert np.array_equal(
         static["interval"][:2], [gpu.units["fp32"].interval_cycles, gpu.units["tensor"].interval_cycles]
     )
+
+
+def test_outlines_depend_on_tensor_cores():
+    """GPUMech's outlines hold the times of static instructions: those for one table do not serve for another."""
+    content = shipped_content("a100")["node"]["gpu"]["matrix"]
+    slower = target("a100", matrix={**content, "rates": {**content["rates"], "fp16": 512}})
+    assert outline_reads(target("a100")) == outline_reads(target("a100"))
+    assert outline_reads(target("a100")) != outline_reads(slower)
