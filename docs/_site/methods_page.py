@@ -24,7 +24,10 @@ CHAPTERS: Final = {
         "models/memory/caches/hierarchy.py", "models/memory/amm/sdcm.py", "models/memory/amm/amm.py",
         "models/memory/amm/growth_laws.py",
     ),
-    "GPUs": ("models/gpu/detailed.py", "models/gpu/gpumech/model.py", "models/gpu/gpumech/multiwarp.py"),
+    "GPUs": (
+        "models/gpu/detailed.py", "models/gpu/matrix/timing.py", "models/gpu/gpumech/model.py",
+        "models/gpu/gpumech/multiwarp.py",
+    ),
     "Sampling": (
         "sampling/simpoint/__init__.py", "sampling/simpoint/kmeans.py", "sampling/simprof/__init__.py",
         "sampling/simprof/two_stage.py", "sampling/phases/parallel_phases.py", "sampling/taskpoint/decisions.py",

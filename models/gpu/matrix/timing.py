@@ -4,12 +4,14 @@
 (public specifications; of a group of four warps all four work on one product). Products of groups also read their
 factors from shared memory, B always and A unless it is in registers: with 128 bytes a cycle this gives what is
 published of wgmma, whose latency is its interval: m64nNk16 N / 2 cycles from N = 64 on (Jarmusch, Graddon,
-Chandrasekaran, 2025), m64n256k16 128, sparse m64n256k32 144 with A in shared memory and 128 with A in registers (Luo,
-Fan, Li, Du, Liu, Wang, Chu, 2025).
+Chandrasekaran, "Dissecting the NVIDIA Blackwell Architecture with Microbenchmarks", 2025), m64n256k16 128, sparse
+m64n256k32 144 with A in shared memory and 128 with A in registers (Luo, Fan, Li, Du, Liu, Wang, Chu, "Dissecting the
+NVIDIA Hopper Architecture through Microbenchmarking and Multiple Level Analysis", 2025).
 
 *Latency* of a warp's instructions: from the target's table of microbenchmarks; for shapes that it lacks that of an
 instruction of as many rows whose rows of A hold as many bits: on Ampere m16n8k8 and m16n8k16 of FP16 take what
-m16n8k16 and m16n8k32 of INT8 take, and so on (Sun, Li, Geng, Stuijk, Corporaal, TPDS 2023).
+m16n8k16 and m16n8k32 of INT8 take, and so on (Sun, Li, Geng, Stuijk, Corporaal, "Dissecting Tensor Cores via
+Microbenchmarks", IEEE TPDS 34(1), 2023).
 """
 
 from __future__ import annotations
