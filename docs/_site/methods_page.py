@@ -26,7 +26,8 @@ CHAPTERS: Final = {
     ),
     "GPUs": (
         "models/gpu/detailed.py", "models/gpu/matrix/timing.py", "models/gpu/gpumech/model.py",
-        "models/gpu/gpumech/multiwarp.py",
+        "models/gpu/gpumech/multiwarp.py", "models/gpu/roofline/ceilings.py", "models/gpu/roofline/operations.py",
+        "models/gpu/roofline/waits.py",
     ),
     "Sampling": (
         "sampling/simpoint/__init__.py", "sampling/simpoint/kmeans.py", "sampling/simprof/__init__.py",

@@ -4,6 +4,7 @@ being one rank alone, is not said."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.predict.statistic import Statistic
@@ -11,6 +12,7 @@ from manyscale.runner.report.text import cards_html, duration, percent, size
 from manyscale.runner.run.results import Result
 
 Card = tuple[str, str, str]  # label, value, more
+_NEARLY_ALL: Final = 0.999
 
 
 def has_ranks(result: Result) -> bool:
@@ -61,6 +63,13 @@ def _of_launches(result: Result) -> Iterator[Card]:
     if not has_launches(result):
         return
     figures = result.statistics
+    on_gpu = float(figures["gpu.time"].value)
+    if not has_ranks(result) and on_gpu < _NEARLY_ALL * result.makespan_seconds:
+        yield (
+            "In launches",
+            duration(on_gpu),
+            f"{percent(on_gpu / result.makespan_seconds)} of it; else host and copies",
+        )
     cycles = figures["gpu.cycles"]
     latency = int(figures["gpu.launch_latency"].value)
     between = "" if cycles.ci_low is None else f"{cycles.ci_low:,.0f} to {cycles.ci_high:,.0f}; "

@@ -79,6 +79,15 @@ def test_of_a_gpu_the_launches_come_first(tmp_path: Path) -> None:
     assert "46 SMs at" in page.text
 
 
+def test_of_a_host_with_a_gpu_the_share_of_launches_is_told(tmp_path: Path) -> None:
+    """Launches take a quarter of the time."""
+    workload = read_workload(WorkloadChoice(path=str(shipped.folder() / "bfs-16"), launches=(16,)))
+    result = result_of(workload, target="rtx3070")
+    makespan = replace(result.statistics["application.makespan"], value=4 * result.statistics["gpu.time"].value)
+    page, _ = page_of(replace(result, statistics={**result.statistics, "application.makespan": makespan}), tmp_path)
+    assert "25.0 % of it; else host and copies" in page.text
+
+
 def test_the_console_says_efficiencies_of_several_ranks_alone(cli: Callable, write_trace: Callable) -> None:
     one = write_trace({0: ["init", "compute 1e6", "finalize"]}, "one")
     outcome = cli("run", "--workload", one, "--target", "crossbar256", "--no-report", "-o", "a")
