@@ -107,7 +107,9 @@ def build(
     in ``given`` are the host's own. ``ranks_share``: launches of several ranks run at the same time. ``in_stream``
     bool[given]: communications whose strands a stream begins (default: all that have a row). O(operations)."""
     num_ranks = len(rank_offsets) - 1
-    gpu_id, gpu_index = np.unique(given.gpu, return_inverse=True) if len(given) else (np.zeros(1, np.int64), given.gpu)
+    gpu_id = np.unique(np.concatenate((given.gpu, given.peer[given.peer >= 0])))
+    gpu_id = gpu_id if len(gpu_id) else np.zeros(1, np.int64)
+    gpu_index = np.searchsorted(gpu_id, given.gpu)
     streams, stream_of = _streams(given, gpu_index)
     gives = np.isin(given.kind, _GIVES)
     of_given = np.where(gives, np.cumsum(gives) - 1, NOWHERE)
@@ -230,8 +232,7 @@ def _operations(
     for name in ("given", "start", "end"):
         found[name] = NOWHERE
     peer = given.peer[gives]
-    at = np.minimum(np.searchsorted(gpu_id, peer), len(gpu_id) - 1)
-    peer = np.where(gpu_id[at] == peer, at, NOWHERE)
+    peer = np.where(peer >= 0, np.searchsorted(gpu_id, peer), NOWHERE)
     _engines(found, given.bytes[gives], peer, given.flags[gives], gpu)
     return found
 

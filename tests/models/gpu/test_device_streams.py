@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.models.gpu.device.program import Given, LaunchKind, build
+from manyscale.models.gpu.device.program import BlockTimes, Given, LaunchKind, build
 from manyscale.models.gpu.device.state import RESOURCES, Devices
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network
@@ -249,3 +249,31 @@ def test_copies_between_gpus_go_over_the_peers_link(tmp_path):
     times, _, _ = run(tmp_path, operations + DEVICE, [])
     assert times[:3] == [(0, took), (took, 2 * took), (0, took)]
     assert times[3][1] == pytest.approx(2 * size / 448.064e9 * 1e12, abs=1)
+
+
+@pytest.mark.theory
+def test_a_gpu_receives_one_copy_at_a_time_and_may_fetch_it_itself(tmp_path):
+    """From 0 and 1 to 2 in turn; what 2 fetches from 0 waits for what 0 sends, and goes beside what 1 sends to 0."""
+    took = 2 * US + 4000 * BYTE // 4
+    copies = [(0, 2, 0), (1, 2, 0), (1, 0, 0)]
+    operations = [
+        {"kind": G.copy_on_device, "stream": k + 1, "bytes": 4000, "gpu": gpu, "peer": peer, "flags": flags}
+        for k, (gpu, peer, flags) in enumerate(copies)
+    ]
+    times, _, _ = run(tmp_path, operations + DEVICE, [])
+    assert times == [(0, took), (took, 2 * took), (2 * took, 3 * took)]
+    operations[0] |= {"gpu": 2, "peer": 0, "flags": GpuFlag.from_peer}
+    times, _, _ = run(tmp_path, operations + DEVICE, [])
+    assert times == [(0, took), (took, 2 * took), (2 * took, 3 * took)]
+
+
+@pytest.mark.theory
+def test_blocks_that_were_simulated_run_as_long_as_they_did(tmp_path):
+    """Blocks of 1, 2, 3 and 10 us take an SM each. Of the 44 of another launch, which take 4 us, 42 find an SM at once,
+    and two when the first two of these end."""
+    ends = np.array([1.0, 2.0, 3.0, 10.0]) * US
+    known = BlockTimes(np.zeros(4), ends, np.arange(4, dtype=np.int32))
+    kind = LaunchKind(4, 48, 0, 0, 1, 0, 10 * US, np.zeros(len(RESOURCES)), known)
+    other = launch(4 * US, blocks=44, warps=48)
+    times, _, _ = run(tmp_path, two_streams([0, 1]) + DEVICE, [kind, other])
+    assert times == [(0, 10 * US), (0, 6 * US)]
