@@ -31,7 +31,7 @@ from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State, St
 from manyscale.models.network.replay.timeline import LinkLoad, Placement, ReplayError, Timeline
 from manyscale.models.network.routes import routes
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True)
