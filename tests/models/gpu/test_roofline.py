@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.gpumech import model as gpumech
 from manyscale.models.gpu.launch_program import STATIC
 from manyscale.models.gpu.parameters import UNITS
 from manyscale.models.gpu.roofline.ceilings import ceilings
 from manyscale.models.gpu.roofline.counts import RowCounts
 from manyscale.models.gpu.roofline.operations import OPERATIONS, RESOURCES, operations_of, work_of
+from manyscale.models.gpu.roofline.waits import KIND_OF, KINDS, spread
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
@@ -87,3 +90,18 @@ def test_peaks_are_those_of_the_specification(name, figures, tensor_hz):
         hz = tensor_hz if resource.startswith("tensor") else gpu.frequency_hz
         assert most[resource] * hz == pytest.approx(figure, rel=0.01), resource
     assert most["issue"] == gpu.sms * 4
+
+
+def test_every_part_of_a_stack_is_of_some_instructions_or_of_none():
+    """Blocks without work left, and SMs without blocks, are nobody's."""
+    causes = {*detailed.CAUSES, *gpumech.CAUSES}
+    assert causes - set(KIND_OF) == {"drain", "empty", "DRAIN"}
+    assert set(KIND_OF.values()) <= set(KINDS)
+
+
+def test_cycles_are_spread_by_weights_and_those_of_nobody_left_out():
+    weights = np.zeros((2, len(KINDS)))
+    weights[:, KINDS.index("issue")] = [3, 1]
+    weights[1, KINDS.index("memory")] = 5
+    found = spread(("issue", "dram", "barrier", "drain"), np.array([8.0, 6.0, 4.0, 2.0]), weights)
+    assert found.tolist() == [[6, 0, 0, 0], [2, 6, 0, 0]]  # no instruction is a barrier
