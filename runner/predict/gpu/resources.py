@@ -17,25 +17,31 @@ NAMES: Final = ("issue", *RESOURCES, *MEMORIES)
 
 
 class Resources(NamedTuple):
-    """float64[NAMES]: ``amount``, 0 too where the model does not tell; ``cycles`` that it takes at the peak rate."""
+    """float64[launches, NAMES]: ``amount``, 0 too where the model does not tell; ``cycles`` that it takes at the peak
+    rate."""
 
     amount: np.ndarray
     cycles: np.ndarray
 
 
-def resources_of(result: LaunchResult, gpu: Gpu) -> Resources:
-    """Of one launch."""
+def resources_of(results: Sequence[LaunchResult], gpu: Gpu) -> Resources:
+    """Of each launch."""
     most = ceilings(gpu)
-    bytes_of = {
-        "l1": result.l1_accesses * gpu.l1.sector_bytes,
-        "l2": result.l2_accesses * gpu.l1.sector_bytes,
-        "dram": (result.dram_reads + result.dram_writes) * gpu.l2.sector_bytes if result.tells_dram else 0,
-    }
-    amount = np.array([result.warp_instructions, *result.work.tolist(), *(bytes_of[name] for name in MEMORIES)])
-    cycles = np.array([amount[place] / most[name] if name in most else 0.0 for place, name in enumerate(NAMES)])
-    for place, name in enumerate(RESOURCES):
-        if name in TENSOR or name.endswith("_unit"):  # at the rates of the shapes that are executed
-            cycles[NAMES.index(name)] = result.work_cycles[place] / (gpu.sms * gpu.schedulers)
+    counts = np.array(
+        [(each.warp_instructions, each.l1_accesses, each.l2_accesses, each.dram_reads + each.dram_writes,
+          each.tells_dram) for each in results], np.float64,
+    ).reshape(-1, 5)  # fmt: skip
+    work, taken = (
+        np.array([getattr(each, name) for each in results], np.float64).reshape(-1, len(RESOURCES))
+        for name in ("work", "work_cycles")
+    )
+    sectors = counts[:, 1:4] * (gpu.l1.sector_bytes, gpu.l1.sector_bytes, gpu.l2.sector_bytes)
+    sectors[:, 2] *= counts[:, 4]
+    amount = np.concatenate((counts[:, :1], work, sectors), axis=1)
+    cycles = amount * [1 / most[name] if name in most else 0.0 for name in NAMES]
+    at_rate = [place for place, name in enumerate(RESOURCES) if name in TENSOR or name.endswith("_unit")]
+    # at the rates of the shapes that are executed
+    cycles[:, [NAMES.index(RESOURCES[place]) for place in at_rate]] = taken[:, at_rate] / (gpu.sms * gpu.schedulers)
     return Resources(amount, cycles)
 
 
@@ -44,11 +50,8 @@ def resource_statistics(
 ) -> dict[str, Statistic]:
     """Of executions of launches that come to so many ``cycles`` without latencies; ``scale`` float64[executions]: how
     much larger each is than its result."""
-    each = {id(one): resources_of(one, gpu) for one in results}
-    found = [each[id(one)] for one in results]
-    factor = scale[:, None]
-    amount = (np.array([one.amount for one in found]) * factor).sum(axis=0)
-    at_peak = (np.array([one.cycles for one in found]) * factor).sum(axis=0)
+    found = resources_of(results, gpu)
+    amount, at_peak = scale @ found.amount, scale @ found.cycles
     figures: dict[str, Statistic] = {}
     for name in OPERATIONS:
         if done := float(amount[NAMES.index(name)]):

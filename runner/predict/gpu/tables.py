@@ -235,8 +235,7 @@ def _stacks(simulated: list[LaunchResult]) -> pa.Table:
 
 def _resources(simulated: list[LaunchResult], gpu: Gpu) -> pa.Table:
     """Those that a launch asks nothing of are left out."""
-    found = [resources_of(each, gpu) for each in simulated]
-    amount, cycles = (np.array([getattr(each, name) for each in found]) for name in ("amount", "cycles"))
+    amount, cycles = resources_of(simulated, gpu)
     launch, resource = np.nonzero(amount > 0)
     whole = np.maximum(np.array([each.cycles for each in simulated], np.float64), 1)
     columns = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -245,3 +247,15 @@ def test_a_run_needs_measured_cycles_and_a_trace_is_no_run(cli, run, tmp_path):
 def test_profilers_tables_are_known_by_their_columns(file):
     assert measured.can_read(file(details((KERNEL, 1))))
     assert not measured.can_read(file("launch_id,cycles\n1,2\n"))
+
+
+HARDWARE = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "gpu" / "hardware" / "gpuperfpredict"
+
+
+@pytest.mark.skipif(not HARDWARE.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces")
+def test_tables_of_a_published_campaign_are_read():
+    """Its first row: 14 us, a grid of 51 blocks of 256 threads, 251,176 cycles over all SMs of a GTX 980."""
+    found = measured.read(HARDWARE / "kernel-GTX-980.csv.gz")
+    assert (len(found.kernel_name), found.kernel_name[0]) == (5270, "kernel")
+    assert (found.duration_s[0], found.cycles[0], found.cycles_are_summed) == (1.4e-5, 251176, True)
+    assert (found.grid[0].tolist(), found.block[0].tolist()) == ([51, 1, 1], [256, 1, 1])
