@@ -67,6 +67,7 @@ STATIC: Final = np.dtype(  # a static instruction
         ("slot_a", "i2"), ("slot_b", "i2"), ("slot_c", "i2"),  # registers by operand; -1: none
         ("place", "i4"),  # among the instructions of the kernel
         ("constant", "i4"), ("constant_block", "i4"),  # line of constants, -1: none; and that of the SM's cache
+        ("remote", "u1"),  # in shared memory of another block of a cluster that runs as one
     ],
     align=True,
 )  # fmt: skip
@@ -180,7 +181,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
 
 def _kind_of(unit: int, space: int, access: int) -> int:
     if unit == UnitClass.load_store:
-        if space == Space.shared:
+        if space in (Space.shared, Space.cluster):
             return SHARED
         known = space in (Space.global_, Space.local) and access != Access.none
         return MEMORY if known else _OTHER
@@ -279,6 +280,7 @@ def mark_asynchronous(trace: LaunchTrace, rows: np.ndarray, cluster: int) -> Non
         rows["kind"][of_kind] = kind
         if kind != PRODUCT:
             rows["front"][of_kind & (rows["front"] == NUM_UNITS)] = _OTHER
+    rows["remote"] = (static.space == Space.cluster) & (cluster > 1)
     products = rows["kind"] == PRODUCT
     rows["immediate"][products] = static.immediate[products] == 1
     meets = (rows["kind"] == PRODUCT_FENCE) | (rows["kind"] == PRODUCT_WAIT)

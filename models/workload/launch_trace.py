@@ -47,6 +47,7 @@ class Space(enum.IntEnum):
     local = 2
     shared = 3
     constant = 4
+    cluster = 5  # shared memory of another block of its cluster
 
 
 class Access(enum.IntEnum):
@@ -90,7 +91,7 @@ class LaunchTrace:
     ``instruction`` int32[instructions]: row of ``static``. ``active`` uint8[instructions]: threads that execute it (0
     where all are masked out). ``accesses`` uint8[instructions]: for global and local memory, the requests of its
     coalesced threads, one per 32-byte sector (atomics: one for each thread that meets another's address, and so on);
-    for shared memory the words that the busiest of 32 banks of 4 bytes gives.
+    for shared memory, also that of other blocks, the words that the busiest of 32 banks of 4 bytes gives.
     ``sector`` int64[accesses]: byte address / 32, ascending inside an instruction. ``written`` uint32[accesses]: bit k
     for byte k of the sector that a store writes (all ones for atomics; 0 for loads).
     Where the trace has them: ``warp_words`` int64[warps + 1] and ``words`` int64[words], asynchronous operations

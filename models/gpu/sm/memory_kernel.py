@@ -281,13 +281,16 @@ def load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
         load = sm.load[number]
         shared = program.static[load.row].kind == SHARED
         core.current_from = time + (max(1, load.count) if shared else 1)
+        remote = program.static[load.row].remote
+        if remote:
+            core.current_from = time + max(1, load.count) * limits.cluster_interval
         if limits.controlled:
             leave_queue(sm, program, limits, first, number, time)
         else:
             _move_up(sm, program, limits, first, time)
         sm.try_at[first] = min(sm.try_at[first], time)
         if shared:
-            after = limits.shared_latency + 1 + program.static[load.row].result
+            after = (limits.cluster_latency if remote else limits.shared_latency + program.static[load.row].result) + 1
             _read_shared(sm, program, limits, number, core.current_from + after)
     if core.current >= 0:
         core.next_load_store = max(time + 1, core.current_from)

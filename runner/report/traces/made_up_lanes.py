@@ -82,7 +82,7 @@ def _lanes(
         by_lane = _local(active, sectors, written, width, place, is_store=access == Access.store)
         window = LOCAL_WINDOW
         return sum(1 << lane for lane in by_lane), [window + by_lane[lane] for lane in sorted(by_lane)]
-    if space == Space.shared:
+    if space in (Space.shared, Space.cluster):
         found = _filled([128 * each for each in range(requests)], active)
         return (1 << active) - 1, [SHARED_WINDOW * is_generic + each for each in found]
     if access in (Access.atomic, Access.reduction):

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from gpu_programs import Instruction, integer, launch
+from gpu_programs import Instruction, integer, launch, load_shared
 from gpu_small import BEGIN, DEPENDENT, FRONT, PIPELINE, SHARED, chain, gpu, read_before
 
 from manyscale.models.gpu import detailed
@@ -23,7 +23,7 @@ from manyscale.models.workload.asynchronous import (
     first_word,
     run_of_rows,
 )
-from manyscale.models.workload.launch_trace import UnitClass
+from manyscale.models.workload.launch_trace import Space, UnitClass
 
 WAY = 60  # cycles between two SMs
 SECTOR = 32
@@ -87,6 +87,24 @@ def test_an_arrival_at_another_block_s_barrier_takes_a_way():
         found = run([[first], [second]])
         # both go on at about the same time; then one arrives, and the other reads the barrier
         assert found.block_end[0] - found.block_end[1] == pytest.approx(WAY + SHARED, abs=6)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("words", [1, 4])
+def test_loads_from_another_block_s_shared_memory(words):
+    """A way each, and as many cycles for each word of the busiest bank as the target says."""
+    interval = 9
+    on = target()
+    on = on.model_copy(update={"clusters": on.clusters.model_copy(update={"interval_cycles": interval})})
+
+    def taken(count, space, cluster=(2, 1, 1)):
+        each = dataclasses.replace(load_shared(2, words), sources=(2,), space=space)
+        return run([[[each] * count], [chain(1)]], on, cluster=cluster).busy_cycles
+
+    assert taken(20, Space.cluster) - taken(10, Space.cluster) == 10 * (FRONT + words * interval + WAY + 1)
+    near = 10 * (FRONT + words + SHARED + 1)
+    assert taken(20, Space.shared) - taken(10, Space.shared) == near
+    assert taken(20, Space.cluster, (1, 1, 1)) - taken(10, Space.cluster, (1, 1, 1)) == near
 
 
 def multicast(ranks, start, sectors, rank=0):

@@ -211,12 +211,19 @@ void record_pieces(const Context *at, const uint64_t *addresses, uint32_t count,
     add_requests(at, &requests);
 }
 
+// Whether a lane accesses shared memory of another block of the cluster.
+static bool is_of_others(const Context *at, const uint64_t *addresses) {
+    if (at->block->num_peers <= 1) return false;
+    EACH_LANE if (at->mask >> lane & 1 && (addresses[lane] >> 24 & 31) != at->block->rank) return true;
+    return false;
+}
+
 void record_accesses(const Context *at, const uint64_t *addresses, int space) {
     if (!at->block->records || !at->mask) return;
     Record *record = &at->warp->record;
     uint32_t last = record->num_rows - 1;
     if (at->instruction->modifiers & GENERIC && space != SPACE_GLOBAL)  // the rows behind are of other spaces
-        record->row[last] = (int32_t)(at->instruction->extra >> 16) + (space == SPACE_LOCAL);
+        record->row[last] = (int32_t)(at->instruction->extra >> 16) + (space == SPACE_LOCAL ? 1 : is_of_others(at, addresses) ? 2 : 0);
     if (space == SPACE_SHARED) {
         record->accesses[last] = (uint8_t)busiest_bank(at, addresses);
         return;

@@ -41,13 +41,15 @@ INSTRUCTION: Final = np.dtype(
 )  # fmt: skip
 _GUARD: Final = re.compile(r"@(!?)(U?)P(\d|T)\s+")
 _BYTES: Final = 16  # of an instruction
+_SPACES: Final = (Space.shared, Space.local)  # of rows of a generic access, behind all others
+_FIRST_WITH_CLUSTERS: Final = 90  # code that may access shared memory of other blocks
 _MOST_ROWS: Final = 1 << 16  # an instruction's ``extra`` has 16 bits for the row of its accesses to other spaces
 _ACCESSES: Final = frozenset(("LOAD", "STORE", "ATOMIC", "LDGSTS", "LDSM", "STSM"))  # whose addresses are recorded
 
 
 @dataclass(frozen=True)
 class Code:
-    """``code`` INSTRUCTION[n]; ``static``: n rows, and behind them two more for each generic access, for the windows of
+    """``code`` INSTRUCTION[n]; ``static``: n rows, and behind them more for each generic access, for the windows of
     shared and of local memory; ``unknown``: texts that nothing executes, by their places; ``listed``: of each row the
     registers, opcode and width as Accel-Sim's traces have them; ``places``: which instruction each row is of."""
 
@@ -109,12 +111,13 @@ def decode(
         if row.is_generic:
             record["modifiers"] |= MODIFIERS["GENERIC"]
             generic.append(place)
-    if generic and len(texts) + 2 * len(generic) >= _MOST_ROWS:
+    spaces = _SPACES if architecture < _FIRST_WITH_CLUSTERS else (*_SPACES, Space.cluster)
+    if generic and len(texts) + len(spaces) * len(generic) >= _MOST_ROWS:
         raise UserError(f"its code has {len(texts)} instructions, more than are executed together")
     places = list(range(len(texts)))
     for place in generic:
-        places += [place, place]
-        first = rows.repeated(place, (Space.shared, Space.local))
+        places += [place] * len(spaces)
+        first = rows.repeated(place, spaces)
         code[place]["extra"] = (int(code[place]["extra"]) & 0xFFFF) | first << 16
     return Code(code, rows.static(), unknown, rows.listed, places)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import asynchronous
 from manyscale.models.workload.asynchronous import FROM_SHARED, LOADS, REDUCES, WITHIN
+from manyscale.models.workload.launch_trace import Space
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.study.targets import shipped_content
 
@@ -53,3 +55,7 @@ def test_a_program_for_compute_capability_9_computes_what_the_cpu_does(nvcc, tra
     assert found.l2_accesses == 6 * (8 * 32 + 256) * 4 // 32 + len(shared.sector)
     assert found.block_sm[0] != found.block_sm[1]
     assert found.block_begin[0] == found.block_begin[1]
+    # each warp of a cluster's blocks loads once what its peer has
+    far = shared.static.space[shared.instruction] == Space.cluster
+    assert {shared.static.opcodes[k] for k in shared.static.opcode[shared.instruction][far]} == {"LD.E"}
+    assert np.count_nonzero(far) == 6 * 8
