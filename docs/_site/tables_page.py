@@ -30,7 +30,7 @@ FILES: Final = {
     "timeline/launches.parquet": ("runner.predict.gpu.tables", "LAUNCHES_SCHEMA", "a kernel launch"),
     "timeline/blocks.parquet": ("runner.predict.gpu.tables", "BLOCKS_SCHEMA", "a thread block of a launch"),
     "timeline/gpu_ipc.parquet": ("runner.predict.gpu.tables", "IPC_SCHEMA", "an interval of a launch"),
-    "timeline/gpu_streams.parquet": ("runner.predict.gpu.stream_table", "STREAMS_SCHEMA", "an operation of a stream"),
+    "timeline/gpu_streams.parquet": ("runner.predict.gpu.streams.table", "STREAMS_SCHEMA", "an operation of a stream"),
     "timeline/gpu_lines.parquet": ("runner.predict.gpu.source_tables", "LINES_SCHEMA", "a line of a kernel's source"),
     "timeline/gpu_branches.parquet": ("runner.predict.gpu.source_tables", "BRANCHES_SCHEMA", "a branch of a kernel"),
     "timeline/gpu_cpi_stacks.parquet": ("runner.predict.gpu.tables", "STACKS_SCHEMA", "a part of a launch's CPI stack"),

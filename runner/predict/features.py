@@ -21,8 +21,8 @@ from manyscale.models.workload import ANY_SOURCE, COLLECTIVES, OperationKind, Ph
 from manyscale.models.workload.domain import FEATURES, Domain, LeavesOut
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, informs
-from manyscale.runner.predict.gpu.joins import joins
 from manyscale.runner.predict.gpu.options import GpuChoice
+from manyscale.runner.predict.gpu.streams.joins import joins
 from manyscale.runner.predict.phase_source import Case
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names

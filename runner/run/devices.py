@@ -19,7 +19,7 @@ from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, changes
-from manyscale.runner.predict.gpu.joining import on_machine
+from manyscale.runner.predict.gpu.streams.given import on_machine
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.run import links
@@ -31,9 +31,10 @@ _COPIES: Final = tuple(int(kind) for kind in (_G.copy_to_device, _G.copy_to_host
 def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """As replay_units.replay_point, for ranks that give GPUs work: no critical path, but what GPUs did.
 
-    Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: (what ranks give, kinds of launches), as
-    predict/gpu/joining.py makes them. Parameters beside those of replay_point: ``gpu`` (content of the machine's),
-    ``num_gpus`` of a node, ``ranks_share`` (launches of several ranks run at the same time).
+    Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: what ranks give, kinds of launches, and which
+    operations send memory of GPUs, as predict/gpu/streams/given.py makes them. Parameters beside those of replay_point:
+    ``gpu`` (content of the machine's), ``num_gpus`` of a node, ``ranks_share`` (launches of several ranks run at the
+    same time).
     """
     network = Network.model_validate(parameters["network"])
     placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])

@@ -76,7 +76,7 @@ class Result:
     ``launches``, ``blocks``, ``gpu_ipc``, ``gpu_cpi_stacks`` and ``gpu_resources`` follow the schemas of
     predict/gpu/tables.py; None where no kernel was launched. ``gpu_lines`` and ``gpu_branches`` follow those of
     predict/gpu/source_tables.py; None where the trace tells no lines of source, or not where the threads of a warp
-    part. ``gpu_streams`` follows that of predict/gpu/stream_table.py; None where no streams were replayed.
+    part. ``gpu_streams`` follows that of predict/gpu/streams/table.py; None where no streams were replayed.
     ``plan``: what was simulated (sampling/plan.py), with the key of its unit; None of a result that no run made.
     ``notes``: what the figures leave out or assume, most severe first.
     ``resolved``: the study as it was run, all defaults filled in. ``sweep_point``: values of the sweep's axes, or {}.

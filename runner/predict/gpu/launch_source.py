@@ -1,7 +1,7 @@
 """Times of phases that are kernel launches of a GPU, beside what the CPU model predicts.
 
 Launches are predicted in their own units (predict/gpu/launch_units.py), each once, wherever the run executes it. Then
-the replay does what streams were given while the hosts go on (predict/gpu/joining.py); or, where it does not know
+the replay does what streams were given while the hosts go on (predict/gpu/streams/given.py); or, where it does not know
 streams, a phase lasts as long as its launches, one after the other, launch latencies included. All other phases are
 those of the CPU model.
 """
@@ -18,14 +18,14 @@ from manyscale.models.workload import PhaseKind
 from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
-from manyscale.runner.predict.gpu.joining import device_rows, given_of, launch_kinds
-from manyscale.runner.predict.gpu.joins import joins
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.partial import check_blocks
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
-from manyscale.runner.predict.gpu.stream_table import stream_table
+from manyscale.runner.predict.gpu.streams.given import device_rows, given_of, launch_kinds
+from manyscale.runner.predict.gpu.streams.joins import joins
+from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
@@ -140,7 +140,8 @@ class LaunchSource(PhaseSource):
             "ranks_share": self._case.study.options(GpuChoice).mps,
         }
         plan = predicted.plan
-        content = array_digest(plan.row, plan.representative, predicted.duration_ps, predicted.cycles)
+        of_gpu = np.array([str(self._gpu)])
+        content = array_digest(plan.row, plan.representative, predicted.duration_ps, predicted.cycles, of_gpu)
         return Coupling(f"devices {content}", parameters, content, make, "replay-devices")
 
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:

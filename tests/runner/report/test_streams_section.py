@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from manyscale.runner.predict.gpu.stream_table import KINDS, STREAMS_SCHEMA, WHERE
+from manyscale.runner.predict.gpu.streams.table import KINDS, STREAMS_SCHEMA, WHERE
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.sections import gpu_streams
 from manyscale.runner.report.sections.gpu_streams import add_streams

@@ -79,7 +79,7 @@ def simulated(blocks: Sequence[Block], gpu: Gpu) -> tuple[LaunchTrace, detailed.
 
 
 def kind_of(trace: LaunchTrace, found: detailed.LaunchResult, gpu: Gpu) -> LaunchKind:
-    """As predict/gpu/joining.py makes it, without a launch latency."""
+    """As predict/gpu/streams/given.py makes it, without a launch latency."""
     ps = PS_PER_SECOND / gpu.frequency_hz
     work = work_of(trace, gpu)
     result = replace(_of_detailed(found, detailed.CAUSES), work=work.amount, work_cycles=work.cycles)
