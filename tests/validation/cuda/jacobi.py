@@ -270,7 +270,8 @@ def write_report(results: list[Ran]) -> None:
         f"Written by `jacobi.py` from {URL}",
         f"at {COMMIT[:12]}: `{' '.join(ARGUMENTS)}`. *Right* is the program's own comparison with the result of one",
         "GPU. *Time* is that of `manyscale run` on rtx3070, a rank to a node, with a network of 1 us and 1 GB/s, and",
-        "hosts that take next to nothing; *by hand* is the sum of launches and messages along the calls (`by_hand`).",
+        "hosts that take next to nothing; *by hand* goes along the calls with streams, launches, copies, waits and "
+        "messages (`by_hand`).",
         "",
         "| style | MPI | ranks | right | launches | MPI on GPU memory | NCCL calls | time | by hand | difference |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
