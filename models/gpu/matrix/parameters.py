@@ -54,5 +54,7 @@ class Matrix(Strict):
     that of one with as many rows and as many bits in a row of the first factor."""
     intervals: Timings = {}
     """What an instruction of a warp takes of its tensor core, where that is not what the rates say."""
+    group_least_cycles: Cycles = Field(default=0, alias="group_least")
+    """What an instruction of a group takes at least."""
     shared_bytes: Rate | None = None
     """The bytes of shared memory that the instructions of groups read in a cycle; without it there are no such."""

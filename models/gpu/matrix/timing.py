@@ -2,11 +2,11 @@
 
 *Interval*: multiply-adds over the rate of the SM for their type, a quarter of which each scheduler's tensor core gives
 (public specifications; of a group of four warps all four work on one product). Products of groups also read their
-factors from shared memory, B always and A unless it is in registers: with 128 bytes a cycle this gives what is
-published of wgmma, whose latency is its interval: m64nNk16 N / 2 cycles from N = 64 on (Jarmusch, Graddon,
-Chandrasekaran, "Dissecting the NVIDIA Blackwell Architecture with Microbenchmarks", 2025), m64n256k16 128, sparse
-m64n256k32 144 with A in shared memory and 128 with A in registers (Luo, Fan, Li, Du, Liu, Wang, Chu, "Dissecting the
-NVIDIA Hopper Architecture through Microbenchmarking and Multiple Level Analysis", 2025).
+factors from shared memory, B always and A unless it is in registers: with 128 bytes a cycle and 13 cycles at least
+this gives all that is published of wgmma, whose latency is its interval: m64nNk16 with A in shared memory 128, 64, 32,
+24, 20, 18 cycles for N = 256, 128, 64, 32, 16, 8, with A in registers 128, 64, 32, 16, 13, 13, and sparse m64n256k32
+144 and 128 (Luo, Fan, Li, Du, Liu, Wang, Chu, "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking and
+Multiple Level Analysis", 2025, tables 8 and 9).
 
 *Latency* of a warp's instructions: from the target's table of microbenchmarks; for shapes that it lacks that of an
 instruction of as many rows whose rows of A hold as many bits: on Ampere m16n8k8 and m16n8k16 of FP16 take what
@@ -86,7 +86,8 @@ def _interval(instruction: MatrixInstruction, matrix: Matrix, schedulers: int, a
     if matrix.shared_bytes is None:
         return None
     multiplying = instruction.multiply_adds * schedulers / _WARPS_OF_GROUP / rate
-    return max(multiplying, _shared_bytes(instruction, a_in_registers) / matrix.shared_bytes)
+    reading = _shared_bytes(instruction, a_in_registers) / matrix.shared_bytes
+    return max(multiplying, reading, matrix.group_least_cycles)
 
 
 def _shared_bytes(instruction: MatrixInstruction, a_in_registers: bool) -> float:
