@@ -26,7 +26,7 @@ from manyscale.models.workload.launch_trace import LaunchTrace
 
 VERSION: Final = 5  # raised when results change
 _PER_SLICE: Final = ("slice", "tag", "line", "last_use", "miss")
-_PER_CHANNEL: Final = ("channel", "waiting", "bank", "bank_from", "first", "arrival", "order", "counts")
+_PER_CHANNEL: Final = ("channel", "waiting", "bank", "bank_from", "first", "counts")
 
 
 def simulate_in_groups(

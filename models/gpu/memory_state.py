@@ -113,7 +113,11 @@ WAITING: Final = np.dtype(  # a request that DRAM chooses from: those of a chann
 HITS: Final = 2  # kinds of what waits for a bank: reads and writes of the open row, then those of other rows
 # rows of Memory.bank_from: cycles from which on a bank takes column commands of its open row, those of its group, a
 # precharge; when it was activated; and what a precharge takes (nothing, far in the past, if no row is open)
-COLUMN_FROM, GROUP_FROM, PRECHARGE_FROM, ACTIVATED, TO_PRECHARGE, NUM_BANK_TIMES = range(6)
+COLUMN_FROM, GROUP_FROM, PRECHARGE_FROM, ACTIVATED, TO_PRECHARGE = range(5)
+ARRIVAL: Final = 5  # when the first of each kind arrived; infinity: there is none
+ORDER: Final = ARRIVAL + 2 * HITS  # and as which one of the channel
+NUM_BANK_ROWS: Final = ORDER + 2 * HITS
+BANK_LANES: Final = 16  # of which banks are a multiple: they are looked at together
 REPLY_TO_SM: Final = np.dtype([("time", "i8"), ("sm", "i4"), ("tag", "i4"), ("level", "i8")], align=True)
 
 
@@ -147,13 +151,9 @@ class Memory(NamedTuple):
     channel: np.ndarray  # CHANNEL[C]
     waiting: np.ndarray  # WAITING[C, Q]: that DRAM chooses from
     bank: np.ndarray  # BANK[C, banks]
-    bank_from: np.ndarray  # float64[C, NUM_BANK_TIMES, banks]
-    first: np.ndarray  # int64[C, 2 * HITS, banks]: place of the first of each kind,
-    arrival: np.ndarray  # float64: when that arrived; infinity: there is none
-    order: np.ndarray  # int64: and as which one of the channel
-    earliest: np.ndarray  # float64[banks]: scratch,
-    earliest_order: np.ndarray  # int64
-    earliest_kind: np.ndarray  # int64
+    bank_from: np.ndarray  # float64[C, NUM_BANK_ROWS, banks, round up]
+    first: np.ndarray  # int64[C, 2 * HITS, banks]: place of the first of each kind
+    earliest: np.ndarray  # float64[3, BANK_LANES]: scratch
     counts: np.ndarray  # int64[C, NUM_COUNTS]
     # replies of this exchange
     reply: np.ndarray  # REPLY_TO_SM[replies]
@@ -301,13 +301,9 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
         channel=np.zeros(num_channels, CHANNEL),
         waiting=np.zeros((num_channels, gpu.dram.queue), WAITING),
         bank=np.zeros((num_channels, banks), BANK),
-        bank_from=np.zeros((num_channels, NUM_BANK_TIMES, banks)),
+        bank_from=np.zeros((num_channels, NUM_BANK_ROWS, -(-banks // BANK_LANES) * BANK_LANES)),
         first=np.zeros((num_channels, 2 * HITS, banks), np.int64),
-        arrival=np.zeros((num_channels, 2 * HITS, banks)),
-        order=np.zeros((num_channels, 2 * HITS, banks), np.int64),
-        earliest=np.zeros(banks),
-        earliest_order=np.zeros(banks, np.int64),
-        earliest_kind=np.zeros(banks, np.int64),
+        earliest=np.zeros((3, BANK_LANES)),
         counts=np.zeros((num_channels, NUM_COUNTS), np.int64),
         reply=np.empty(nodes, REPLY_TO_SM),
         replies=np.zeros(1, np.int64),
@@ -383,13 +379,13 @@ def reset_clock(memory: Memory) -> None:
     for name in ("queued", "free_place", "arrived"):
         channel[name] = 0
     memory.waiting["next"] = np.arange(1, memory.waiting.shape[1] + 1)
-    memory.arrival[:] = np.inf
     channel["last_way"] = -NEVER
     for name in ("bus_free", "write_end", "last_activate"):
         channel[name] = _PAST
     for name in ("row", "head", "tail"):
         bank[name] = -1
     memory.bank_from[:] = _PAST
+    memory.bank_from[:, ARRIVAL:ORDER] = np.inf
     memory.counts[:] = 0
 
 

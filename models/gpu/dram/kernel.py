@@ -15,11 +15,14 @@ import numpy as np
 
 from manyscale.models.gpu.memory_state import (
     ACTIVATED,
+    ARRIVAL,
+    BANK_LANES,
     COLUMN_FROM,
     DRAM_READS,
     DRAM_WRITES,
     GROUP_FROM,
     HITS,
+    ORDER,
     PRECHARGE_FROM,
     ROW_HITS,
     TO_PRECHARGE,
@@ -81,8 +84,8 @@ def _stand_first(mem, c, place, kind):  # type: ignore[no-untyped-def]
     """A request is the first of its kind that waits for its bank."""
     own = mem.waiting[c, place]
     mem.first[c, kind, own.bank] = place
-    mem.arrival[c, kind, own.bank] = own.time
-    mem.order[c, kind, own.bank] = own.order
+    mem.bank_from[c, ARRIVAL + kind, own.bank] = own.time
+    mem.bank_from[c, ORDER + kind, own.bank] = own.order
 
 
 @inner
@@ -121,7 +124,7 @@ def wait_for_dram(mem, c):  # type: ignore[no-untyped-def]
     own.next = -1
     bank.tail = place
     kind = own.is_write if own.row == bank.row else HITS + own.is_write
-    if mem.arrival[c, kind, own.bank] == np.inf:
+    if mem.bank_from[c, ARRIVAL + kind, own.bank] == np.inf:
         _stand_first(mem, c, place, kind)
 
 
@@ -156,49 +159,52 @@ def _at_once(mem, limits, c, now):  # type: ignore[no-untyped-def]
     return at
 
 
+@merged
+def _first_of(one, other):  # type: ignore[no-untyped-def]
+    """Of two requests (when, order, kind) the one whose column command can be given first, or that arrived first."""
+    is_other = (other[0] < one[0]) | ((other[0] == one[0]) & (other[1] < one[1]))
+    return (
+        other[0] if is_other else one[0],
+        other[1] if is_other else one[1],
+        other[2] if is_other else one[2],
+    )
+
+
 @inner
 def _choose(mem, limits, c, now):  # type: ignore[no-untyped-def]
     """The place of the request whose column command can be given first, of several that of the one that arrived first;
-    and when that is. (The first loop has no branches, so that the compiler makes vector instructions of it.)"""
+    and when that is. (The loop over lanes has no branches and a fixed length, so that the compiler makes vector
+    instructions of it.)"""
     channel = mem.channel[c]
-    times, arrival, order = mem.bank_from[c], mem.arrival[c], mem.order[c]
-    earliest, first = mem.earliest, mem.earliest_order
-    kinds = mem.earliest_kind
+    times, earliest = mem.bank_from[c], mem.earliest
     of_reads = max(now, channel.write_end + limits.cdlr)
     activate, rc, rcd = channel.last_activate + limits.rrd, limits.rc, limits.rcd
-    banks = limits.banks
-    for b in range(banks):
-        from_group = times[GROUP_FROM, b]
-        write_from, read_from = max(now, from_group), max(of_reads, from_group)
-        column_from, precharge_from, to_precharge = (
-            times[COLUMN_FROM, b],
-            times[PRECHARGE_FROM, b],
-            times[TO_PRECHARGE, b],
-        )
-        activated = max(activate, times[ACTIVATED, b] + rc)
-        best = max(max(read_from, column_from), arrival[0, b])
-        best_order = order[0, b]
-        kind = 0
-        other = max(max(write_from, column_from), arrival[1, b])
-        other_order = order[1, b]
-        better = (other < best) | ((other == best) & (other_order < best_order))
-        best, best_order, kind = (other, other_order, 1) if better else (best, best_order, kind)
-        at = arrival[2, b]
-        other = max(read_from, max(max(activated, at), max(precharge_from, at) + to_precharge) + rcd)
-        other_order = order[2, b]
-        better = (other < best) | ((other == best) & (other_order < best_order))
-        best, best_order, kind = (other, other_order, 2) if better else (best, best_order, kind)
-        at = arrival[3, b]
-        other = max(write_from, max(max(activated, at), max(precharge_from, at) + to_precharge) + rcd)
-        other_order = order[3, b]
-        better = (other < best) | ((other == best) & (other_order < best_order))
-        best, best_order, kind = (other, other_order, 3) if better else (best, best_order, kind)
-        earliest[b], first[b], kinds[b] = best, best_order, kind
-    best, best_order, chosen = earliest[0], first[0], 0
-    for b in range(1, banks):
-        better = (earliest[b] < best) | ((earliest[b] == best) & (first[b] < best_order))
-        best, best_order, chosen = (earliest[b], first[b], b) if better else (best, best_order, chosen)
-    return mem.first[c, kinds[chosen], chosen], best
+    best = (np.inf, np.inf, 0.0)
+    chosen = 0
+    for begin in range(0, times.shape[1], BANK_LANES):
+        for i in range(BANK_LANES):
+            b = begin + i
+            from_group, column_from = times[GROUP_FROM, b], times[COLUMN_FROM, b]
+            precharge_from, to_precharge = times[PRECHARGE_FROM, b], times[TO_PRECHARGE, b]
+            write_from, read_from = max(now, from_group), max(of_reads, from_group)
+            activated = max(activate, times[ACTIVATED, b] + rc)
+            read, write = times[ARRIVAL + HITS, b], times[ARRIVAL + HITS + 1, b]
+            read_at = max(max(activated, read), max(precharge_from, read) + to_precharge) + rcd
+            write_at = max(max(activated, write), max(precharge_from, write) + to_precharge) + rcd
+            hits = _first_of(
+                (max(max(read_from, column_from), times[ARRIVAL, b]), times[ORDER, b], 0.0),
+                (max(max(write_from, column_from), times[ARRIVAL + 1, b]), times[ORDER + 1, b], 1.0),
+            )
+            others = _first_of(
+                (max(read_from, read_at), times[ORDER + 2, b], 2.0),
+                (max(write_from, write_at), times[ORDER + 3, b], 3.0),
+            )
+            earliest[0, i], earliest[1, i], earliest[2, i] = _first_of(hits, others)
+        for i in range(BANK_LANES):
+            if earliest[0, i] < best[0] or (earliest[0, i] == best[0] and earliest[1, i] < best[1]):
+                best = (earliest[0, i], earliest[1, i], earliest[2, i])
+                chosen = begin + i
+    return mem.first[c, np.int64(best[2]), chosen], best[0]
 
 
 @inner
@@ -228,7 +234,7 @@ def _leave(mem, limits, c, place, row):  # type: ignore[no-untyped-def]
         waiting[own.newer].older = own.older
     if row == bank.row:
         kind = own.is_write
-        mem.arrival[c, kind, b] = np.inf
+        mem.bank_from[c, ARRIVAL + kind, b] = np.inf
         while at >= 0 and (waiting[at].row != row or waiting[at].is_write != kind):
             at = np.int64(waiting[at].next)
         if at >= 0:
@@ -236,12 +242,12 @@ def _leave(mem, limits, c, place, row):  # type: ignore[no-untyped-def]
     else:
         bank.row = row
         for kind in range(2 * HITS):
-            mem.arrival[c, kind, b] = np.inf
+            mem.bank_from[c, ARRIVAL + kind, b] = np.inf
         at = np.int64(bank.head)
         while at >= 0:
             other = waiting[at]
             kind = other.is_write if other.row == row else HITS + other.is_write
-            if mem.arrival[c, kind, b] == np.inf:
+            if mem.bank_from[c, ARRIVAL + kind, b] == np.inf:
                 _stand_first(mem, c, at, kind)
             at = np.int64(other.next)
     own.next = channel.free_place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, NamedTuple
 
 from manyscale.models.gpu.parameters import Gpu
@@ -79,6 +80,12 @@ class SmLimits(NamedTuple):
     constant_ways: int
 
 
+@cache
+def _usual_core() -> ControlledCore:
+    """That of a target that names none (checking its keys takes as long as a thousand warp instructions)."""
+    return ControlledCore()
+
+
 def sm_limits(
     gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0,
     controlled: bool = False, cluster: int = 1,
@@ -86,7 +93,7 @@ def sm_limits(
     """``l1_frames``: lines of L1 beside shared memory; ``slots``: resident blocks of ``block_warps`` warps;
     ``ipc_cycles``, a power of two: a bucket of the IPC over time; ``first_sm`` of a group of them."""
     pipeline = round(gpu.pipeline_cycles)
-    core = gpu.core or ControlledCore()
+    core = gpu.core or _usual_core()
     # where memory instructions leave a scheduler's queue stands in their rows
     earlier = gpu.front_cycles - 10 if controlled else 0
     earlier_l1 = gpu.front_cycles - 12 if controlled else 0
