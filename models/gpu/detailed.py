@@ -229,7 +229,7 @@ class _Running:
     def bring_more(self) -> bool:
         """More blocks, if those that are held have been given out. Raises ValueError if there are none."""
         word = self._dispatch.word
-        if word[NEXT] < word[HELD]:
+        if self._limits.cluster == 1 and word[NEXT] < word[HELD]:
             return False
         if not self._pieces.go_on(self.sm):
             raise ValueError(f"launch {self.trace.launch_id}: {word[HELD]} of {word[END]} blocks were traced")

@@ -45,6 +45,7 @@ class LaunchPieces:
         old = self.program
         running = sm.block["number"]
         first = int(running.min(initial=self.end, where=running >= 0)) if self.forgets else int(old.first_block[0])
+        first = max(int(old.first_block[0]), min(first, self.end - self.cluster + 1))  # part of a cluster is kept
         begin = first - int(old.first_block[0])
         warp = int(old.block_warps[begin])
         instruction, request = int(old.warp_instructions[warp]), int(old.warp_requests[warp])

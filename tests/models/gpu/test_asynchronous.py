@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import pytest
-from gpu_programs import Instruction, integer, launch, other
-from gpu_small import BEGIN, DEPENDENT, END, FRONT, MISS, PIPELINE, SHARED, chain, cycles, gpu, read_before, run
+from gpu_programs import Instruction, copy, integer, launch, other
+from gpu_small import (
+    BEGIN,
+    DEPENDENT,
+    DRAM,
+    DRAM_QUEUES,
+    END,
+    FRONT,
+    L2_HIT,
+    MISS,
+    PIPELINE,
+    SHARED,
+    chain,
+    cycles,
+    gpu,
+    read_before,
+    run,
+)
 
 from manyscale.models.gpu import detailed
+from manyscale.models.gpu.groups import simulate_in_groups
 from manyscale.models.gpu.l2 import warm
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.asynchronous import (
     ARRIVES,
     BEGINS,
     COPIES,
+    FOLLOWS,
     FROM_SHARED,
     LOADS,
     REDUCES,
@@ -23,6 +41,7 @@ from manyscale.models.workload.asynchronous import (
     run_of_rows,
 )
 from manyscale.models.workload.launch_trace import UnitClass
+from manyscale.runner.run.execute.teams import in_threads
 from manyscale.runner.study.targets import shipped_content
 
 COPY_LATENCY = 50
@@ -147,6 +166,36 @@ def test_copies_that_a_fence_of_memory_does_not_hold_up():
     alone = [begins(0, 1), arrives(0, 1, 64 * SECTOR), copied, fence, waits(0)]
     times = [cycles([[each]], target(), shared=1024) for each in (plain, alone)]
     assert times[0] - times[1] <= 30 * DEPENDENT - MISS
+
+
+@pytest.mark.theory
+def test_an_arrival_behind_copies_of_a_warp_waits_for_those_before_it():
+    """LDGSTS and ARRIVES.LDGSTSBAR: of two copies the second comes from DRAM; what arrives between them does not wait
+    for it, what arrives behind it does."""
+    follows = Instruction(
+        opcode="ARRIVES.LDGSTSBAR.64.ARVCNT", operation=(first_word(FOLLOWS, 1), amounts(1)), unit=UnitClass.int
+    )
+
+    def taken(*parts):
+        memory = read_before([0], target())
+        waiting = [begins(0, 1), other(UnitClass.barrier), waits(0), *chain(100)]
+        return cycles([[waiting, [other(UnitClass.barrier), *parts]]], target(), memory, shared=1024)
+
+    none = taken(follows)
+    between = taken(copy(0), follows, copy(4000))
+    behind = taken(copy(0), copy(4000), follows)
+    assert between - none == pytest.approx(L2_HIT, abs=DEPENDENT)
+    assert behind - between == pytest.approx(DRAM + DRAM_QUEUES, abs=DEPENDENT)
+
+
+def test_groups_of_sms_side_by_side_copy_as_those_in_strict_order():
+    blocks = [[loading(copies(0, 4096 * k, 256, 8, 512)) + chain(k % 7)] for k in range(12)]
+    trace = launch(blocks, shared=1024)
+    on = target(sms=4, dram={"channels": 2}, l2={"slices": 4})
+    strict = detailed.simulate(trace, on)[0]
+    found = in_threads(2, lambda team: simulate_in_groups(trace, on, None, team))
+    assert [each[0].cycles for each in found] == [strict.cycles] * 2
+    assert found[0][0].l2_accesses == strict.l2_accesses == 12 * 64
 
 
 def test_an_l2_is_warmed_by_what_copies_move():

@@ -132,6 +132,45 @@ def test_a_multicast_reads_l2_once_and_serves_all_blocks_at_once():
     assert abs(int(shared.block_end[0]) - int(shared.block_end[1])) <= 4
 
 
+def pieces(trace, blocks):
+    for first in range(0, trace.num_blocks, blocks):
+        warps = trace.block_warps[first : min(first + blocks, trace.num_blocks) + 1]
+        ends = {name: getattr(trace, name)[warps[0] : warps[-1] + 1] for name in OFFSETS}
+        cut = {
+            name: getattr(trace, name)[ends[of][0] : ends[of][-1]] for of, names in OFFSETS.items() for name in names
+        }
+        yield dataclasses.replace(
+            trace, block_warps=warps - warps[0], **{name: each - each[0] for name, each in ends.items()}, **cut
+        )
+
+
+OFFSETS = {
+    "warp_instructions": ("instruction", "active", "accesses"),
+    "warp_accesses": ("sector", "written"),
+    "warp_words": ("words",),
+}
+
+
+@pytest.mark.parametrize(
+    ("grid", "cluster"), [((12, 1, 1), (2, 1, 1)), ((3, 4, 1), (1, 2, 1)), ((12, 1, 1), (1, 1, 1))]
+)
+def test_pieces_that_cut_clusters_take_what_the_whole_takes(grid, cluster):
+    def block(k):
+        return [[begins(0, 1), arrives(0, 1, 96), ARRIVE, WAIT, multicast(1 << k % 2, 96 * k, 3, k % 2), waits(0)]]
+
+    blocks = [[[*warp, *chain(5 + 3 * (k % 5))] for warp in block(k)] for k in range(12)]
+    if cluster == (1, 1, 1):
+        blocks = [[[*warp[:2], multicast(1, 96 * k, 3), *warp[5:]] for warp in each] for k, each in enumerate(blocks)]
+    trace = dataclasses.replace(launch(blocks, shared=1024), grid=grid, cluster=cluster)
+    on = target(blocks=2)
+    expected = detailed.simulate(trace, on)[0]
+    assert expected.l2_accesses == 12 * 3
+    for each in (1, 5):
+        found = detailed.simulate_pieces(pieces(trace, each), on)[0]
+        assert found.cycles == expected.cycles
+        assert found.block_end.tolist() == expected.block_end.tolist()
+
+
 def test_clusters_of_all_shapes_are_given_out_together():
     order = cluster_order((4, 4, 1), (2, 2, 1))
     assert order.tolist()[:8] == [0, 1, 4, 5, 2, 3, 6, 7]
