@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sass_programs
 
+from manyscale.runner.readers.cuda.records import LaunchRecord
 from manyscale.runner.tracers.cuda.sass import decode
 
 pytestmark = pytest.mark.theory
@@ -191,6 +192,25 @@ def test_matrices_in_shared_memory(sass, count, turned):
         rows = _rows_of(words[:, matrix])
         expected[places[8 * matrix : 8 * matrix + 8] // 16] = rows.T if turned else rows
     assert np.array_equal(stored, expected)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("form", ["LDSM.16.M88", "LDSM.16.MT88", "STSM.16.M88"])
+@pytest.mark.parametrize(
+    ("stride", "shift", "conflicts"), [(16, 0, 1), (128, 0, 8), (144, 0, 1), (128, 16, 1), (32, 0, 2)]
+)
+def test_banks_of_matrices_in_shared_memory(sass, tmp_path, form, stride, shift, conflicts):
+    """Eight rows of 16 bytes, a matrix, take all banks once where they lie in different ones: in a piece, padded by 16
+    bytes a row, or swizzled; rows of 128 bytes are in the same four banks."""
+    places = np.array([stride * k + shift * (k % 8) for k in range(32)], np.uint32)
+    values = np.zeros((32, 4), np.uint32)
+    for count in (1, 2, 4):
+        name = form if count == 1 else f"{form}.{count}"
+        line = f"{name} R24, [R8]" if form.startswith("LDSM") else f"{name} [R8], R4"
+        sass_programs.run(sass, [line], [values, places], shared_bytes=8192, record=tmp_path / "record")
+        with (tmp_path / "record").open("rb") as stream:
+            (batch,) = LaunchRecord(stream, "record", 1 << 10).batches()
+        assert int(batch.whole.accesses[7]) == count * conflicts  # behind what brings the values
 
 
 def test_a_matrix_is_transposed_between_the_lanes(sass):
