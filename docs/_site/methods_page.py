@@ -25,9 +25,10 @@ CHAPTERS: Final = {
         "models/memory/amm/growth_laws.py",
     ),
     "GPUs": (
-        "models/gpu/detailed.py", "models/gpu/matrix/timing.py", "models/gpu/gpumech/model.py",
-        "models/gpu/gpumech/multiwarp.py", "models/gpu/roofline/ceilings.py", "models/gpu/roofline/operations.py",
-        "models/gpu/roofline/waits.py",
+        "models/gpu/detailed.py", "models/gpu/sm/kernel.py", "models/gpu/sm/control/parameters.py",
+        "models/gpu/sm/control/issue_kernel.py", "models/gpu/sm/control/rows.py", "models/gpu/matrix/timing.py",
+        "models/gpu/gpumech/model.py", "models/gpu/gpumech/multiwarp.py", "models/gpu/roofline/ceilings.py",
+        "models/gpu/roofline/operations.py", "models/gpu/roofline/waits.py",
     ),
     "Sampling": (
         "sampling/simpoint/__init__.py", "sampling/simpoint/kmeans.py", "sampling/simprof/__init__.py",

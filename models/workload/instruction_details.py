@@ -1,5 +1,6 @@
 """What is known of static instructions beyond what timing models read: their text, the control bits of their words,
-operands that Accel-Sim's traces leave out, and the lines of source that they come from. No prediction depends on it.
+operands that Accel-Sim's traces leave out, and the lines of source that they come from. Predictions depend on the
+control bits, texts and constant operands, on targets whose SMs issue by control bits.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class StaticInstructions:
     """Rows of int64 ``pc``; ``opcode`` int32 into ``opcodes``; ``unit`` uint8 (UnitClass); ``space`` uint8 (Space);
     ``access`` uint8 (Access); ``immediate`` int32 (v5 and later, else 0); ``bypasses_l1`` bool; ``destinations`` and
     ``sources`` int16[rows, MAX_OPERANDS], filled with NO_REGISTER (general registers from 0, uniform ones from 256;
-    those that hold zero are left out; all registers of wide operands are listed). ``details``: what is known beyond
-    what models read, of launches that manyscale's own tracer recorded."""
+    those that hold zero are left out; all registers of wide operands are listed). ``details``: control bits,
+    texts and lines of source, of launches that manyscale's own tracer recorded."""
 
     opcodes: tuple[str, ...]
     pc: np.ndarray

@@ -12,9 +12,12 @@ import pytest
 from gpu_controlled import FREE, Sass, core, cycles, fadd, launch, load, load_shared, run, store
 
 from manyscale.models.gpu import detailed
+from manyscale.models.gpu.groups import simulate_in_groups
 from manyscale.models.workload.launch_trace import Access, Space, UnitClass
+from manyscale.runner.run.execute.teams import in_threads
 
 BRANCH = Sass("BRA 0x0", 5, unit=UnitClass.branch, writes=False)
+BARRIER = Sass("BAR.SYNC 0x0", 5, unit=UnitClass.barrier, writes=False)
 NOP = Sass("NOP", unit=UnitClass.int, writes=False)
 
 
@@ -177,7 +180,7 @@ def test_the_operand_cache_is_of_one_warp():
 def test_memory_instructions_by_active_schedulers(active, issued, shared):
     """Table 1, of the scheduler that is last."""
     one = dataclasses.replace(load_shared(sets=-1) if shared else load(sets=-1), stall=1)
-    warm = [load(), fadd(2, waits=1), Sass("BAR.SYNC 0x0", 5, unit=UnitClass.barrier, writes=False)]
+    warm = [load(), fadd(2, waits=1), BARRIER]
     times = [cycles([[[*warm, *[one] * n, *[fadd(4)] * 300]] * active]) for n in range(1, 10)]
     assert [time - times[0] for time in times] == [each - 2 for each in issued]
 
@@ -267,6 +270,17 @@ def test_the_scheduler_waits_four_cycles_for_a_constant():
     with_constant = [fadd(14), Sass("FADD R1, R2, c[0x0][0x160]")]
     ends = [run([[other], [warp]], target).block_end[0] for warp in (with_constant, [fadd(14)])]
     assert ends[0] - ends[1] == 4 - 1  # (the other has EXIT to issue in place of it)
+
+
+def test_groups_of_sms_and_strict_order_agree():
+    """Where all blocks fit at once, nothing but the SMs' own time is at work."""
+    body = [load(), fadd(2, waits=1), load_shared(), fadd(3, waits=1), BARRIER,
+            store(), Sass("FADD R1, R2, c[0x0][0x160]"), fadd(waits=1)]  # fmt: skip
+    trace, target = launch([[body * 5] * 3] * 8), core(sms=4, core={})
+    strict = detailed.simulate(trace, target)[0]
+    for count in (1, 2, 3):
+        for found, _ in in_threads(count, lambda team: simulate_in_groups(trace, target, None, team)):
+            assert (found.cycles, found.l1_misses) == (strict.cycles, strict.l1_misses)
 
 
 @pytest.mark.theory

@@ -4,6 +4,11 @@ Each scheduler goes on with the warp that it issued last as long as that can, el
 instruction of fixed latency passes Control, then Allocate, where it waits until each bank of registers has a free port
 for what it reads in the next three cycles; two stages of room lie between that wait and the scheduler. One of variable
 latency leaves Control for the queue of its unit, or of memory. Three instructions of a warp are fetched ahead.
+
+A wrong count of the compiler's is timed as it stands: nothing looks at registers. Left out: ports of registers for what
+instructions of variable latency read and for results (a queue hides these), turns of schedulers at the SM's cache of
+instructions, and which of two warps is fetched first (each scheduler fetches as fast as it issues). Code and constants
+are taken to be in L2.
 """
 
 from __future__ import annotations
