@@ -84,7 +84,7 @@ def kind_of(trace: LaunchTrace, found: detailed.LaunchResult, gpu: Gpu) -> Launc
     work = work_of(trace, gpu)
     result = replace(_of_detailed(found, detailed.CAUSES), work=work.amount, work_cycles=work.cycles)
     threads = trace.block[0]
-    at_peak = resources_of(result, gpu).cycles[[NAMES.index(name) for name in RESOURCES]] * ps
+    at_peak = resources_of([result], gpu).cycles[0, [NAMES.index(name) for name in RESOURCES]] * ps
     return LaunchKind(
         trace.num_blocks, *allocated(gpu, threads, trace.registers, trace.shared_bytes),
         resident_blocks(gpu, threads, trace.registers, trace.shared_bytes), 0, round(found.busy_cycles * ps), at_peak,

@@ -124,6 +124,7 @@ def launch_kinds(workload: Workload, given: Given, predicted: Predictions, gpu: 
     place = np.searchsorted(predicted.plan.row, rows)
     ps = PS_PER_SECOND / gpu.frequency_hz
     latency_ps = round(predicted.latency_cycles * ps)
+    at_peak = resources_of([predicted.result[index] for index in place.tolist()], gpu).cycles[:, _SHARED] * ps
     times: dict[int, BlockTimes | None] = {}
     kinds = []
     for number, index in enumerate(place.tolist()):
@@ -146,7 +147,7 @@ def launch_kinds(workload: Workload, given: Given, predicted: Predictions, gpu: 
                 at_once=resident_blocks(gpu, int(threads[number]), *shape),
                 latency_ps=latency_ps,
                 busy_ps=busy,
-                at_peak_ps=part * resources_of(result, gpu).cycles[_SHARED] * ps,
+                at_peak_ps=part * at_peak[number],
                 block_times=own if own is not None and len(own.sm) == blocks else None,
                 scale=busy / (result.cycles * ps) if result.cycles else 1.0,
             )
