@@ -13,6 +13,7 @@ TRACED: Final = (*COPIES, "SYNCS")  # asynchronous operations, where the trace h
 ROOTS: Final[Mapping[str, tuple[str, ...]]] = {  # how the roots of opcodes begin or end
     "matrix-instructions": ("*MMA",),
     "bulk-copies": COPIES,
+    "bulk-prefetches": ("UTMAPF", "UBLKPF"),
     "group-products": ("*GMMA",),
     "block-clusters": ("UCGABAR*", "STAS", "REDAS"),
     "texture": ("TEX*", "TLD*", "TXD", "TXQ", "TMML"),
@@ -45,6 +46,7 @@ DETAILED: Final = Domain(
             Errs.short,
         ),
         "asynchronous-operations": TAKES,
+        "bulk-prefetches": left_long("prefetches of blocks and boxes (TMA) bring nothing into L2"),
         "group-products": TAKES,
         "block-clusters": left_short(
             "thread blocks of a cluster run as any others (the target has no node.gpu.clusters, SMs run in windows, or "

@@ -58,6 +58,7 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "matrix-instructions": "matrix instructions on a target that does not time them by shape (node.gpu.matrix)",
         "bulk-copies": "bulk copies (TMA) of which the trace has no bytes",
         "asynchronous-operations": "bulk copies (TMA) and barriers in shared memory, with their bytes and arrivals",
+        "bulk-prefetches": "prefetches of blocks of bytes and boxes of tensors (TMA)",
         "group-products": "matrix products of groups of warps (wgmma)",
         "block-clusters": "clusters of thread blocks",
         "texture": "texture fetches",

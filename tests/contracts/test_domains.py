@@ -238,6 +238,7 @@ def test_of_the_shipped_targets_those_of_tasksim_alone_have_free_instructions(wr
     [
         ("matrix-instructions", Launch("k", (4, 3), opcode="HMMA.16816.F32")),
         ("bulk-copies", Launch("k", (4, 3), opcode="UTMALDG.2D")),
+        ("bulk-prefetches", Launch("k", (4, 3), opcode="UTMAPF.L2.2D")),
         ("group-products", Launch("k", (4, 3), opcode="HGMMA.64x256x16.F32")),
         ("block-clusters", Launch("k", (4, 3), opcode="UCGABAR_ARV")),
         ("texture", Launch("k", (4, 3), opcode="TEX.SCR.B.LL")),
@@ -249,6 +250,15 @@ def test_features_of_launches(feature, launch):
     assert feature not in features(plain, (0,), "rtx3070", plain)
     workload = gpu_workload(Launch("k", (4, 3)), launch)
     assert features(workload, (0,), "rtx3070", workload)[feature] in (1, 7)
+
+
+def test_bulk_copies_whose_bytes_the_trace_has():
+    """They are no copies of which it lacks these, which forbid a number."""
+    workload = gpu_workload(Launch("k", (4, 3), opcode="UTMALDG.2D"))
+    assert lookup("gpu", "detailed").DOMAIN.features["bulk-copies"].severity == "forbids"
+    workload.gpu.has_words = lambda launch_id: True
+    found = features(workload, (0,), "h100", workload)
+    assert (found.get("bulk-copies"), found["asynchronous-operations"]) == (None, 7)
 
 
 def test_copies_and_other_gpus():

@@ -14,6 +14,7 @@ import numpy as np
 from manyscale.models.gpu import memory_state
 from manyscale.models.gpu.l2.crossbar_kernel import set_of, slice_of
 from manyscale.models.gpu.l2.kernel import find, mark_written, use
+from manyscale.models.gpu.launch_program import read_only
 from manyscale.models.gpu.memory_state import Memory, MemoryLimits
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
 from manyscale.models.kernels import allocation_free, inlined
@@ -25,7 +26,7 @@ def touch_blocks(trace: LaunchTrace, gpu: Gpu, memory: Memory, first: int, end: 
     """Change ``memory`` as the accesses of blocks [first, end) would, while others are being simulated."""
     begin, stop = trace.warp_accesses[trace.block_warps[[first, end]]].tolist()
     limits = memory_state.memory_limits(gpu)
-    _touch(memory, limits, trace.sector[begin:stop], trace.written[begin:stop], SECTOR_BYTES)
+    _touch(memory, limits, read_only(trace.sector[begin:stop]), read_only(trace.written[begin:stop]), SECTOR_BYTES)
     _touch_copied(trace, memory, limits, *trace.block_warps[[first, end]].tolist())
 
 
@@ -35,7 +36,7 @@ def touch(trace: LaunchTrace, gpu: Gpu, memory: Memory) -> None:
     if not gpu.l2.kept_between_launches:
         memory_state.forget_all(memory)
     limits = memory_state.memory_limits(gpu)
-    _touch(memory, limits, trace.sector, trace.written, SECTOR_BYTES)
+    _touch(memory, limits, read_only(trace.sector), read_only(trace.written), SECTOR_BYTES)
     _touch_copied(trace, memory, limits, 0, trace.num_warps)
 
 
@@ -45,7 +46,8 @@ def _touch_copied(trace: LaunchTrace, memory: Memory, limits: MemoryLimits, firs
         return
     begin, stop = trace.warp_words[[first, end]].tolist()
     sector, writes = copied_sectors(trace.words[begin:stop], SECTOR_BYTES)
-    _touch(memory, limits, sector, np.where(writes, np.uint32(0xFFFFFFFF), np.uint32(0)), SECTOR_BYTES)
+    written = np.where(writes, np.uint32(0xFFFFFFFF), np.uint32(0))
+    _touch(memory, limits, read_only(sector), read_only(written), SECTOR_BYTES)
 
 
 @inlined
