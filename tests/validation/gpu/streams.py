@@ -18,7 +18,6 @@ from manyscale.models.gpu.device.program import BlockTimes, Given, LaunchKind, b
 from manyscale.models.gpu.device.state import RESOURCES
 from manyscale.models.gpu.occupancy import allocated, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.roofline.operations import work_of
 from manyscale.models.machine import Network
 from manyscale.models.network.devices.model import replay_with_devices
 from manyscale.models.network.program import build_program
@@ -27,6 +26,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.models.workload.quantities import PS_PER_SECOND
+from manyscale.runner.predict.gpu.blocks import work_columns
 from manyscale.runner.predict.gpu.models import _of_detailed
 from manyscale.runner.predict.gpu.resources import NAMES, resources_of
 from manyscale.runner.problems import load_yaml
@@ -81,8 +81,7 @@ def simulated(blocks: Sequence[Block], gpu: Gpu) -> tuple[LaunchTrace, detailed.
 def kind_of(trace: LaunchTrace, found: detailed.LaunchResult, gpu: Gpu) -> LaunchKind:
     """As predict/gpu/streams/given.py makes it, without a launch latency."""
     ps = PS_PER_SECOND / gpu.frequency_hz
-    work = work_of(trace, gpu)
-    result = replace(_of_detailed(found, detailed.CAUSES), work=work.amount, work_cycles=work.cycles)
+    result = replace(_of_detailed(found, detailed.CAUSES), **work_columns(trace, gpu))
     threads = trace.block[0]
     at_peak = resources_of([result], gpu).cycles[0, [NAMES.index(name) for name in RESOURCES]] * ps
     return LaunchKind(
