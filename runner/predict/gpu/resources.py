@@ -24,13 +24,7 @@ class Resources(NamedTuple):
     cycles: np.ndarray
 
 
-def resources_of(result: LaunchResult, gpu: Gpu) -> Resources:
-    """Of one launch: float64[NAMES]."""
-    found = resources_of_all([result], gpu)
-    return Resources(found.amount[0], found.cycles[0])
-
-
-def resources_of_all(results: Sequence[LaunchResult], gpu: Gpu) -> Resources:
+def resources_of(results: Sequence[LaunchResult], gpu: Gpu) -> Resources:
     """Of each launch."""
     most = ceilings(gpu)
     counts = np.array(
@@ -56,7 +50,7 @@ def resource_statistics(
 ) -> dict[str, Statistic]:
     """Of executions of launches that come to so many ``cycles`` without latencies; ``scale`` float64[executions]: how
     much larger each is than its result."""
-    found = resources_of_all(results, gpu)
+    found = resources_of(results, gpu)
     amount, at_peak = scale @ found.amount, scale @ found.cycles
     figures: dict[str, Statistic] = {}
     for name in OPERATIONS:

@@ -14,7 +14,7 @@ from manyscale.runner.kernel_names import demangled
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.predictions import Predictions
-from manyscale.runner.predict.gpu.resources import NAMES, resources_of_all
+from manyscale.runner.predict.gpu.resources import NAMES, resources_of
 from manyscale.runner.predict.gpu.source_tables import source_tables
 
 # Ratios and counts of a launch that was not simulated are those of the one that stands for it; its cycles are its own.
@@ -235,7 +235,7 @@ def _stacks(simulated: list[LaunchResult]) -> pa.Table:
 
 def _resources(simulated: list[LaunchResult], gpu: Gpu) -> pa.Table:
     """Those that a launch asks nothing of are left out."""
-    amount, cycles = resources_of_all(simulated, gpu)
+    amount, cycles = resources_of(simulated, gpu)
     launch, resource = np.nonzero(amount > 0)
     whole = np.maximum(np.array([each.cycles for each in simulated], np.float64), 1)
     columns = [

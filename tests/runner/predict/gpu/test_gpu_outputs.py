@@ -190,7 +190,7 @@ def test_shares_of_peaks_are_those_of_the_whole_gpu(rtx3070):
         work=work(fp32=184 * 64 * 500, tensor_fp16=4096 * 46, fp32_unit=184 * 500, tensor_unit=46),
         work_cycles=work(fp32=184 * 500, tensor_fp16=46 * 32, fp32_unit=184 * 500, tensor_unit=46 * 32),
     )  # fmt: skip
-    amount, cycles = (dict(zip(NAMES, each.tolist(), strict=True)) for each in resources_of(result, rtx3070))
+    amount, cycles = (dict(zip(NAMES, each[0].tolist(), strict=True)) for each in resources_of([result], rtx3070))
     assert cycles["issue"] == pytest.approx(9200 / 184)
     assert cycles["fp32"] == pytest.approx(500)
     assert cycles["fp32_unit"] == 500
@@ -210,7 +210,7 @@ def test_shares_of_peaks_are_those_of_the_whole_gpu(rtx3070):
 def test_of_dram_nothing_is_said_where_the_model_does_not(rtx3070):
     result = result_of(1000)
     assert not result.tells_dram
-    assert resources_of(result, rtx3070).amount[NAMES.index("dram")] == 0
+    assert resources_of([result], rtx3070).amount[0, NAMES.index("dram")] == 0
     assert "gpu.bytes.dram" not in resource_statistics([result], np.ones(1), 1000, rtx3070)
 
 
