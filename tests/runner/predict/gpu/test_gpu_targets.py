@@ -85,3 +85,10 @@ def test_no_l1_is_kept_between_launches():
     content["node"]["gpu"]["l1"]["kept_between_launches"] = True
     with pytest.raises(Exception, match=r"l1\.kept_between_launches: no model keeps an L1"):
         build_machine(content, "machine")
+
+
+def test_a_trace_without_control_bits_is_told(cli, tmp_path):
+    outcome = cli("run", "bfs-16", "--launch", "9", "--target", "rtx3080ti", "-o", tmp_path / "out")
+    assert outcome.status == 0
+    assert "changes [no-control-bits]" in outcome.out + outcome.err
+    assert "informs [control-bits]" not in outcome.out + outcome.err
