@@ -31,8 +31,8 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(("folder", "launch", "rounds", "first_bound", "further_bound"), [
-    ("misc/rodinia-b+tree-128-1000", 1, 50, 2, 5), ("bfs", 9, 30, 2.5, 5), ("misc/simple-trace-example", 1, 40, 2.5, 6),
-    ("misc/simtune-ffmakernel-4096-16", 1, 12, 6, 12),
+    ("misc/rodinia-b+tree-128-1000", 1, 50, 1, 2.5), ("bfs", 9, 30, 1.4, 2.8),
+    ("misc/simple-trace-example", 1, 40, 1.6, 4.5), ("misc/simtune-ffmakernel-4096-16", 1, 12, 7, 15),
 ])  # fmt: skip
 def test_against_the_cycle_level_model(
     folder: str, launch: int, rounds: int, first_bound: float, further_bound: float

@@ -4,12 +4,15 @@ Source: GPUMech's input collector (Huang, dissertation, Georgia Institute of Tec
 and the L2 of all are simulated over the warps that are resident together, round robin; an access counts by its slowest
 request; what each instruction meets, over all its executions, is its distribution of miss events.
 
-In a turn each warp makes the accesses of one of its segments (gpu/gpumech/segments.py), which it does without waiting
-for any of them; inside a turn the warps of an SM access one after the other, an instruction each. A request for what
-another one missed in the same turn, in that L1 or in L2, waits for the same answer (``pending``; else it counts as a
-hit, as in the source). Where more wait than a cache has room for, it does nothing until they are answered, and the
-line that was too many is marked. Blocks begin in their order, as many on each SM as it holds, and then where one ends
-first, counted in turns.
+In a turn each warp makes the accesses of one of its segments (gpu/gpumech/segments.py), or, drawn by lot, none; behind
+one that it waits for it stays for some turns. So warps drift apart, as they do on a GPU, and those that hit run ahead:
+where more lines are read again and again than a set holds, warps that walk in step would find none of them. Inside a
+turn the warps of an SM access one after the other, an instruction each. A request for what another one missed not
+long before, in that L1 or in L2, waits for the same answer (``pending``; else it counts as a hit, as in the source).
+Which of them is first, and which come when it is there, depends on time: each line says whose miss brought it
+(``leader``), and the replay (gpu/gpumech/l1_queue.py) finds out. Where more wait than L1 has room for, or all of a set
+are on their way, it does nothing until they are answered, and the line that was too many is marked. Blocks begin in
+their order, as many on each SM as it holds, and then where one ends first, counted in turns.
 
 Cost: O(requests), and O(1) for each segment.
 """
@@ -28,6 +31,7 @@ from manyscale.models.gpu.gpumech.functional_caches import (
     Caches,
     count_of,
     fill,
+    leader_of,
     mark_dirty,
     read,
     write,
@@ -45,7 +49,8 @@ ANSWER: Final = np.dtype(  # what the caches say of an access
         ("sent", "u1"),  # requests that leave the SM
         ("waited", "u1"),  # requests that wait for a miss of another
         ("fetched", "u1"),  # requests that memory answers
-        ("blocks", "u1"),  # whether L1 has to wait before one of its lines
+        ("blocks", "u1"),  # whether L1 has to wait before one of its lines,
+        ("follows", "u1"),  # and whether one of them was missed not long before
     ]
 )
 FOUND: Final = np.dtype(  # and of each of its lines
@@ -55,6 +60,7 @@ FOUND: Final = np.dtype(  # and of each of its lines
         ("fetched", "u1"),  # those that memory answers
         ("written_back", "u1"),  # sectors of the lines of L2 that make room
         ("waits", "u1"),  # for whom: see below
+        ("leader", "i4"),  # the line whose miss it waits for: in L1, else in L2
     ]
 )
 WALKER: Final = np.dtype(  # a warp that walks
@@ -64,12 +70,18 @@ WALKER: Final = np.dtype(  # a warp that walks
         ("segment", "i4"),
         ("end", "i4"),
         ("block", "i4"),
+        ("turn", "i8"),  # from which on it moves
     ],
     align=True,
 )
-BLOCKS_L1: Final = 1  # too many wait in L1 already: it does nothing until what is on its way to it is there,
-BLOCKS_L2: Final = 2  # and so does a slice of L2
-WAITS_L2: Final = 4  # for what another one has L2 fetch
+RECENT: Final = 16  # turns by which warps of an SM may be out of step
+L2_TURNS: Final = 4  # from a miss of L1 until L2 answers it,
+DRAM_TURNS: Final = 6  # and what memory takes beyond
+BLOCKS_L1: Final = 1  # too many wait in L1 already: it does nothing until what is on its way to it is there
+WAITS_L1: Final = 4  # for a miss of another one of its SM,
+WAITS_L2: Final = 8  # or for what another one has L2 fetch
+LED_L1: Final = 16  # another one waits for it,
+LED_L2: Final = 32  # or for what it has L2 fetch
 
 
 class Walk(NamedTuple):
@@ -89,7 +101,8 @@ class Walk(NamedTuple):
 
 class _Stand(NamedTuple):
     """``walker`` WALKER[warps]; ``left`` int32[blocks], warps that walk; of each SM, ``running`` int32[SMs, warps],
-    ``held`` int64[SMs], how many, ``room`` int64[SMs] for blocks; ``moving`` int32[warps]: those of a turn."""
+    ``held`` int64[SMs], how many, ``room`` int64[SMs] for blocks; ``moving`` int32[warps]: those of a turn; ``drawn``
+    int64[1]: a random number."""
 
     walker: np.ndarray
     left: np.ndarray
@@ -97,16 +110,19 @@ class _Stand(NamedTuple):
     held: np.ndarray
     room: np.ndarray
     moving: np.ndarray
+    drawn: np.ndarray
 
 
 class _Levels(NamedTuple):
-    """Caches and CacheRules, each by reference, and whether requests wait for a miss of the same turn."""
+    """Caches and CacheRules, each by reference; whether requests wait for a miss that is on its way; and L2's turn when
+    the launch began."""
 
     l1: Caches
     l1_rules: CacheRules
     l2: Caches
     l2_rules: CacheRules
     pending: bool
+    begin: int
 
 
 @inlined
@@ -126,48 +142,57 @@ def _slice_of(l2, line):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _from_l2(own, found, levels, tag, sectors):  # type: ignore[no-untyped-def]
-    """L2 is asked for sectors of a line: its frame there, and the mask of those that memory answers."""
+def _from_l2(own, found, number, levels, tag, sectors):  # type: ignore[no-untyped-def]
+    """L2 is asked for sectors of line ``number``: its frame there, and the mask of those that memory answers."""
     l2, pending = levels.l2, levels.pending
+    mine = found[number]
     which = _slice_of(l2, tag)
     written_back = l2.counts[WRITTEN_BACK]
-    at, missing, before, _, blocked = read(l2, levels.l2_rules, 0, tag, sectors, which)
-    if pending:
-        if before:
-            found.waits |= WAITS_L2
-        if blocked:
-            found.waits |= BLOCKS_L2
-            l2.turn[which] += 1
+    at, missing, before, _, _ = read(l2, levels.l2_rules, 0, tag, sectors, which)
+    if pending and not mine.waits & WAITS_L1:
+        leader = leader_of(l2, 0, at, sectors & ~missing, levels.begin)
+        if leader >= 0:
+            mine.waits |= WAITS_L2
+            mine.leader = leader
+            found[leader].waits |= LED_L2
     count = count_of(sectors)
     l2.counts[READS] += count
     own.sent += count
-    found.slice = which
-    found.sent = count
-    found.written_back = l2.counts[WRITTEN_BACK] - written_back
+    mine.slice = which
+    mine.sent = count
+    mine.written_back = l2.counts[WRITTEN_BACK] - written_back
     if missing:
-        fill(l2, 0, at, missing, which, missing)
-        found.fetched = count_of(missing)
+        fill(l2, 0, at, missing, which, missing, DRAM_TURNS, number)
+        mine.fetched = count_of(missing)
         own.fetched += count_of(missing)
     return at, missing | before if pending else missing
 
 
 @inlined
-def _through_l1(own, found, levels, s, tag, sectors):  # type: ignore[no-untyped-def]
-    """Sectors of a line are loaded: the slowest level that answers."""
+def _through_l1(own, found, number, levels, s, tag, sectors):  # type: ignore[no-untyped-def]
+    """Sectors of line ``number`` are loaded: the slowest level that answers."""
     l1, pending = levels.l1, levels.pending
+    mine = found[number]
     at, missing, before, from_memory, blocked = read(l1, levels.l1_rules, s, tag, sectors, s)
-    if blocked and pending:
-        found.waits |= BLOCKS_L1
-        own.blocks = 1
-        l1.turn[s] += 1
     level = FROM_L1
+    if pending:
+        leader = leader_of(l1, s, at, sectors & ~missing, l1.turn[s] - RECENT)
+        if leader >= 0:
+            mine.waits |= WAITS_L1
+            mine.leader = leader
+            found[leader].waits |= LED_L1
+            own.follows = 1
+        if before:
+            own.waited += count_of(before)
+            level = FROM_DRAM if from_memory else FROM_L2
+        if blocked:
+            mine.waits |= BLOCKS_L1
+            own.blocks = 1
+            l1.turn[s] += L2_TURNS
     if missing:
-        _, memory = _from_l2(own, found, levels, tag, missing)
-        fill(l1, s, at, missing, s, memory)
-        level = FROM_DRAM if memory else FROM_L2
-    if pending and before:
-        own.waited += count_of(before)
-        level = max(level, FROM_DRAM if from_memory else FROM_L2)
+        _, memory = _from_l2(own, found, number, levels, tag, missing)
+        fill(l1, s, at, missing, s, memory, L2_TURNS + DRAM_TURNS if memory else L2_TURNS, number)
+        level = max(level, FROM_DRAM if memory else FROM_L2)
     return level
 
 
@@ -197,6 +222,7 @@ def _take(own, answer, levels, s, line, found, first):  # type: ignore[no-untype
     answer.waited = 0
     answer.fetched = 0
     answer.blocks = 0
+    answer.follows = 0
     if own.kind == IN_SHARED:
         return
     last = first + own.lines
@@ -205,13 +231,13 @@ def _take(own, answer, levels, s, line, found, first):  # type: ignore[no-untype
         level = FROM_L1
         for i in range(first, last):
             sectors = np.int64(line[i].sectors)
-            below = _through_l1(answer, found[i], levels, s, line[i].tag, sectors)
+            below = _through_l1(answer, found, i, levels, s, line[i].tag, sectors)
             level = max(level, below)
         answer.level = level
     elif own.kind == PASSES_L1:
         answer.level = FROM_L2
         for i in range(first, last):
-            at, memory = _from_l2(answer, found[i], levels, line[i].tag, np.int64(line[i].sectors))
+            at, memory = _from_l2(answer, found, i, levels, line[i].tag, np.int64(line[i].sectors))
             if memory:
                 answer.level = FROM_DRAM
             mark_dirty(l2, 0, at, np.int64(line[i].full))
@@ -233,6 +259,10 @@ def _take_turn(launch, stand, levels, s, active):  # type: ignore[no-untyped-def
             mine = walker[warp]
             own = launch.access[mine.access]
             _take(own, launch.answer[mine.access], levels, s, launch.line, launch.found, mine.line)
+            level = np.int64(launch.answer[mine.access].level)
+            if level and own.wait == mine.segment and own.kind != IN_SHARED:
+                turns = L2_TURNS if level == FROM_L2 else L2_TURNS + DRAM_TURNS
+                mine.turn = max(mine.turn, levels.l1.turn[s] + turns)
             mine.line += own.lines
             mine.access += 1
             if launch.segment[mine.segment].accesses > step:
@@ -241,6 +271,14 @@ def _take_turn(launch, stand, levels, s, active):  # type: ignore[no-untyped-def
             else:
                 mine.segment += 1
         active = kept
+
+
+@inlined
+def _moves(stand):  # type: ignore[no-untyped-def]
+    """Whether a warp moves in a turn: one of two does, drawn by a generator of Lehmer's."""
+    drawn = stand.drawn[0] * 48271 % 2147483647
+    stand.drawn[0] = drawn
+    return drawn & 0x10000
 
 
 @inlined
@@ -254,7 +292,7 @@ def _begin_block(number, block_warps, running, count, s):  # type: ignore[no-unt
 def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: ignore[no-untyped-def]
     """From the first ``given`` blocks on, which run."""
     launch, stand, l1, l2 = by_reference(launch), by_reference(stand), by_reference(l1), by_reference(l2)
-    levels = by_reference(_Levels(l1, by_reference(l1_rules), l2, by_reference(l2_rules), pending))
+    levels = by_reference(_Levels(l1, by_reference(l1_rules), l2, by_reference(l2_rules), pending, l2.turn[0]))
     segment, block_warps = launch.segment, launch.block_warps
     walker, left, running, moving = stand.walker, stand.left, stand.running, stand.moving
     count, room = stand.held, stand.room
@@ -272,7 +310,7 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: i
                 while at < mine.end and segment[at].accesses == 0:
                     at += 1
                 mine.segment = at
-                if at < mine.end:
+                if at < mine.end and mine.turn <= l1.turn[s] and _moves(stand):
                     moving[active] = running[s, i]
                     active += 1
             _take_turn(launch, stand, levels, s, active)
@@ -302,6 +340,7 @@ def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: 
     """Fill in the answers: what the caches say of each access."""
     block_warps = launch.block_warps
     num_blocks = len(block_warps) - 1
+    l2.turn[:] = l2.turn.max() + DRAM_TURNS  # nothing of a launch before is on its way
     walker = np.empty(len(launch.first_segment) - 1, WALKER)
     left = np.empty(num_blocks, np.int32)
     most = 0
@@ -315,6 +354,7 @@ def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: 
             mine.segment = launch.first_segment[warp]
             mine.end = launch.first_segment[warp + 1]
             mine.block = block
+            mine.turn = 0
     running = np.empty((num_sms, slots * most), np.int32)
     moving = np.empty(slots * most, np.int32)
     count = np.zeros(num_sms, np.int64)
@@ -325,8 +365,9 @@ def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: 
         _begin_block(given, block_warps, running, count, s)
         room[s] -= 1
         given += 1
-    stand = _Stand(walker, left, running, count, room, moving)
+    stand = _Stand(walker, left, running, count, room, moving, np.ones(1, np.int64))
     _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given)
+    l2.base[0] += len(launch.line)
 
 
 @njit(cache=True, nogil=True)
@@ -355,4 +396,4 @@ def touch_in_order(request, written, l2, l2_rules):  # type: ignore[no-untyped-d
             which = _slice_of(l2, tag)
             at, missing, _, _, _ = read(l2, l2_rules, 0, tag, bit, which)
             if missing:
-                fill(l2, 0, at, missing, which, missing)
+                fill(l2, 0, at, missing, which, missing, 1, 0)

@@ -1,9 +1,9 @@
 """Caches of a GPU without time: which level answers a request, in the order in which requests are made.
 
 Lines of sectors, least recently used first, in sets of any number of ways. A request for a sector that another one
-missed in the same turn (gpu/gpumech/collector.py) is a pending hit: it waits for that miss. Source: GPUMech (Huang,
-dissertation, Georgia Institute of Technology, 2015), sec. 4.5.2 and 4.6.4, which counts these as hits and names them
-as the main source of its error.
+missed, and that is not there in that turn (gpu/gpumech/collector.py), is a pending hit: it waits for that miss. Source:
+GPUMech (Huang, dissertation, Georgia Institute of Technology, 2015), sec. 4.5.2 and 4.6.4, which counts these as hits
+and names them as the main source of its error.
 
 A sector of which a store wrote all bytes can be read; one that was written in part is as it was before (the detailed
 model adds the parts up). Frames that were missed in the same turn are not replaced, nor are dirty ones before they are
@@ -24,6 +24,7 @@ from manyscale.models.kernels import allocation_free, inlined
 
 FULL: Final = 0xFFFFFFFF  # all bytes of a sector
 _NOWHERE: Final = -1
+_LATER: Final = 1 << 40  # a turn in which nothing is on its way any more
 _MOST_WAITING: Final = 120  # in a byte, with one bit left
 _COUNT: Final = np.array([mask.bit_count() for mask in range(256)])
 _BYTES: Final = np.array([sum((mask >> bit & 1) << 8 * bit for bit in range(8)) for mask in range(256)], np.uint64)
@@ -33,10 +34,10 @@ LINE: Final = np.dtype(
         ("tag", "i8"),
         ("used", "i8"),  # last use
         ("waiting", "u8"),  # requests for each sector that wait, a byte of each
-        ("turn", "i4"),  # of its last miss
+        ("turn", "i4"),  # from which on what was missed last is there
         ("chain", "i4"),  # next of its bucket
         ("valid", "u1"), ("dirty", "u1"),  # sectors
-        ("missed", "u1"),  # sectors missed in ``turn``
+        ("missed", "u1"),  # sectors missed before ``turn``
         ("memory", "u1"),  # those of them that memory answers
     ],
     align=True,
@@ -48,7 +49,8 @@ class Caches(NamedTuple):
     """C caches of one geometry. ``line`` LINE[C, sets x ways], ``bucket``
     int32[C, B] (heads of chains, -1: none), ``lines`` int32[C, sets] (how many of each set are in use). ``counts``
     int64[6], as above; ``clock`` int64[1]: uses so far; ``turn`` int64[C], or of each slice: the turn now;
-    ``dirty`` int64[C]: lines that were written to.
+    ``dirty`` int64[C]: lines that were written to. ``leader`` int64[C, lines, sectors]: who missed each last, counted
+    on from launch to launch, where this one's begin at ``base`` int64[1]; -1: nobody.
     ``slice_masks`` int64[] and ``slice_shift`` int64[1]: which higher bits of a line change its slice of L2."""
 
     line: np.ndarray
@@ -58,6 +60,8 @@ class Caches(NamedTuple):
     clock: np.ndarray
     turn: np.ndarray
     dirty: np.ndarray
+    leader: np.ndarray
+    base: np.ndarray
     slice_masks: np.ndarray
     slice_shift: np.ndarray
 
@@ -111,6 +115,8 @@ def caches(
         clock=np.zeros(1, np.int64),
         turn=np.zeros(cache.slices if count is None else count, np.int64),
         dirty=np.zeros(number, np.int64),
+        leader=np.empty((number, lines, cache.line_bytes // cache.sector_bytes), np.int64),
+        base=np.zeros(1, np.int64),
         slice_masks=np.zeros(0, np.int64) if slice_masks is None else slice_masks,
         slice_shift=np.array([(cache.slices - 1).bit_length() + 1]),
     )
@@ -187,7 +193,7 @@ def _victim(held, rules, c, first, turn):  # type: ignore[no-untyped-def]
     at, written, coming = -1, -1, -1
     for i in range(first, first + rules.ways):
         line = lines[i]
-        if line.turn == turn and line.missed != 0:
+        if line.turn > turn and line.missed != 0:
             if coming < 0 or line.used < lines[coming].used:
                 coming = i
         elif stays and line.dirty != 0:
@@ -225,6 +231,8 @@ def place(held, rules, c, tag, turn):  # type: ignore[no-untyped-def]
     line.dirty = 0
     line.missed = 0
     line.turn = _NOWHERE
+    for sector in range(held.leader.shape[2]):
+        held.leader[c, at, sector] = _NOWHERE
     line.waiting = 0
     bucket = _bucket(held.bucket, tag)
     line.chain = held.bucket[c, bucket]
@@ -263,7 +271,7 @@ def read(held, rules, c, tag, sectors, which):  # type: ignore[no-untyped-def]
     else:
         use(held, c, at)
     line = held.line[c, at]
-    pending = sectors & line.missed if line.turn == held.turn[which] else 0
+    pending = sectors & line.missed if line.turn > held.turn[which] else 0
     missing = sectors & ~line.valid
     if pending:
         held.counts[READ_PENDING] += count_of(pending)
@@ -274,14 +282,29 @@ def read(held, rules, c, tag, sectors, which):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def fill(held, c, at, missing, which, from_memory):  # type: ignore[no-untyped-def]
-    """Sectors were missed in turn ``which``, some of them answered by memory; in the next turn they are there."""
+def leader_of(held, c, at, sectors, since):  # type: ignore[no-untyped-def]
+    """Who missed one of these sectors of a line, if what was missed of it last was after turn ``since``; else -1."""
+    if held.line[c, at].turn > since:
+        for sector in range(held.leader.shape[2]):
+            leader = held.leader[c, at, sector] - held.base[0]
+            if sectors >> sector & 1 and leader >= 0:
+                return leader
+    return np.int64(-1)
+
+
+@inlined
+def fill(held, c, at, missing, which, from_memory, turns, leader):  # type: ignore[no-untyped-def]
+    """Sectors were missed in turn ``which`` by ``leader``, some of them answered by memory; so many turns later they
+    are there."""
     line = held.line[c, at]
     turn = held.turn[which]
-    if line.turn != turn:
-        line.turn = turn
+    if line.turn <= turn:
         line.missed = 0
         line.memory = 0
+    line.turn = turn + turns
+    for sector in range(held.leader.shape[2]):
+        if missing >> sector & 1:
+            held.leader[c, at, sector] = held.base[0] + leader
     line.missed |= missing
     line.valid |= missing
     line.memory |= from_memory
@@ -305,7 +328,7 @@ def write(held, rules, c, tag, sectors, full):  # type: ignore[no-untyped-def]
             if rules.write == BACK:
                 held.counts[WRITTEN_BACK] += count
             return
-        at, _ = place(held, rules, c, tag, _NOWHERE)
+        at, _ = place(held, rules, c, tag, _LATER)
     else:
         use(held, c, at)
     held.line[c, at].valid |= full

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.gpumech.collector import BLOCKS_L1, BLOCKS_L2, FROM_DRAM, WAITS_L2
+from manyscale.models.gpu.gpumech.collector import BLOCKS_L1, FROM_DRAM, LED_L1, LED_L2, WAITS_L1, WAITS_L2
 from manyscale.models.gpu.gpumech.queues import served, transferred
 from manyscale.models.gpu.gpumech.replay_state import DRAM, L1, L2, MSHR, QUEUE, SHARED, later, push
 from manyscale.models.gpu.gpumech.residents import finish_segment
@@ -28,6 +28,7 @@ from manyscale.models.kernels.event_heap import pop
 from manyscale.models.kernels.event_heap import push as add
 
 _AHEAD: Final = 96  # cycles that an SM's accesses are looked up ahead of the others'
+_ALL: Final = 1 << 20  # more requests than an access has: all of its lines are looked at
 _TURN: Final = 4  # cycles that a request waits for its slice, from which on others' turns come between
 
 
@@ -71,39 +72,54 @@ def _entries(state, s, time, mshrs):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _at_slice(own_slice, waits, time, count):  # type: ignore[no-untyped-def]
+def _at_slice(state, which, time, count):  # type: ignore[no-untyped-def]
     """When ``count`` requests that are at their slice by ``time`` are looked up."""
-    if waits & BLOCKS_L2:
-        own_slice.blocked = max(own_slice.blocked, own_slice.fetched)
-    if own_slice.blocked > time:
-        time = own_slice.blocked
-        own_slice.blocked += count
+    if state.blocked[which] > time:
+        time = state.blocked[which]
+        state.blocked[which] += count
     return time
 
 
 @inlined
-def _fetch(state, found, taken, limits, which, sent, count, time, store):  # type: ignore[no-untyped-def]
+def _fetch(state, launch, taken, limits, line, sent, count, time, store):  # type: ignore[no-untyped-def]
     """Requests are looked up in their slice of L2 at ``time``, of which ``sent`` of their line have been before: when
-    it can answer."""
-    fetched = min(count, max(0, np.int64(found.fetched) - sent))
-    moved = fetched + (np.int64(found.written_back) if sent == 0 else 0)
+    it can answer. Of lines that wait for the same fetch the first to come has it made."""
+    found = launch.found[line]
+    which = np.int64(found.slice)
+    channel = which // (limits.slices // limits.channels)
+    fetched = 0 if store else min(count, max(0, np.int64(found.fetched) - sent))
+    moved = np.int64(found.written_back) if sent == 0 else np.int64(0)
     there = time
+    if fetched and found.waits & LED_L2 and state.fetched[line]:
+        there = max(there, state.fetched[line])
+        fetched = 0
+    moved += fetched
     if moved:
-        channel = which // (limits.slices // limits.channels)
         ready = transferred(taken.dram, taken.dram_full, channel, time, moved * limits.channel_burst)
-        if fetched and not store:
+        if fetched:
             there = np.int64(ready) + limits.dram
-            state.slice[which].fetched = max(state.slice[which].fetched, there)
+            if found.waits & LED_L2:
+                state.fetched[line] = there
     if found.waits & WAITS_L2:
-        there = max(there, min(time + limits.dram, state.slice[which].fetched))
+        leader = found.leader
+        if state.fetched[leader] == 0:
+            moved = np.int64(launch.found[leader].fetched)
+            ready = transferred(taken.dram, taken.dram_full, channel, time, moved * limits.channel_burst)
+            state.fetched[leader] = np.int64(ready) + limits.dram
+        elif state.fetched[leader] > time:
+            state.joined[leader] += 1
+            if state.joined[leader] >= limits.l2_merges:  # the slice does nothing until that is there
+                state.blocked[which] = max(state.blocked[which], state.fetched[leader])
+        there = max(there, state.fetched[leader])
     return there
 
 
 @inlined
-def _pass(state, found, own, store, limits, taken, s, count, time):  # type: ignore[no-untyped-def]
+def _pass(state, launch, own, line, store, limits, taken, s, count, time):  # type: ignore[no-untyped-def]
     """Up to ``count`` requests to a line leave at ``time`` and pass the crossbar: how many, when they are answered, and
     when the last of them has passed, if that had to wait."""
     unit = state.sm[s]
+    found = launch.found[line]
     which = np.int64(found.slice)
     begin = max(time, unit.sent)
     at = max(begin, unit.port)
@@ -115,13 +131,52 @@ def _pass(state, found, own, store, limits, taken, s, count, time):  # type: ign
         end = max(end + count - 1, served(taken.slices, taken.slices_full, which, end, count - 1))
     unit.sent = begin + count
     unit.port = end
-    looked = _at_slice(state.slice[which], found.waits, end - 1, count)
-    there = _fetch(state, found, taken, limits, which, own.sent, count, looked, store)
+    looked = _at_slice(state, which, end - 1, count)
+    there = _fetch(state, launch, taken, limits, line, own.sent, count, looked, store)
     own.queue += looked - (time + count - 1)
-    own.time = max(own.time, there + limits.l2)
+    own.there = max(own.there, there + limits.l2)
     own.sent += count
     own.left -= count
     return count, there + limits.l2, end if waits else 0
+
+
+@inlined
+def _next_line(own):  # type: ignore[no-untyped-def]
+    own.line += 1
+    own.lines -= 1
+    own.sent = 0
+    own.there = 0
+    own.waited = 0
+    own.followed = 0
+
+
+@inlined
+def _asked_for(state, launch, own):  # type: ignore[no-untyped-def]
+    """The line whose requests are to be sent for the next line of an access: its own, or that which it waits for if
+    nobody has asked for it yet; -1: none (any more). Of lines that wait for the same miss the first to come has it."""
+    found = launch.found[own.line]
+    if found.waits & WAITS_L1 and not own.followed:
+        leader = np.int64(found.leader)
+        if own.sent == 0 and state.there[leader]:
+            own.time = max(own.time, state.there[leader])
+        elif own.sent < launch.found[leader].sent:
+            return leader
+        else:
+            state.there[leader] = own.there
+            own.time = max(own.time, own.there)
+        own.followed = 1
+        own.sent = 0
+        own.there = 0
+    if found.waits & LED_L1 and own.sent == 0 and state.there[own.line]:
+        own.time = max(own.time, state.there[own.line])
+        own.left -= found.sent
+        return np.int64(-1)
+    if own.sent < found.sent:
+        return np.int64(own.line)
+    if found.waits & LED_L1:
+        state.there[own.line] = own.there
+    own.time = max(own.time, own.there)
+    return np.int64(-1)
 
 
 @inlined
@@ -131,20 +186,17 @@ def _send(state, launch, limits, taken, s, own, time):  # type: ignore[no-untype
     kind = launch.access[own.access].kind
     store = kind == STORES or kind == STORES_PAST_L1
     while own.lines > 0 and own.left > 0:
-        found = launch.found[own.line]
-        if found.waits & BLOCKS_L1 and not own.waited:
+        if launch.found[own.line].waits & BLOCKS_L1 and not own.waited:
             own.waited = 1
             if unit.answered > time:
                 unit.looked = unit.answered
                 own.misses += unit.looked - time
                 return unit.looked
-        count = np.int64(found.sent) - own.sent
-        if count <= 0:
-            own.line += 1
-            own.lines -= 1
-            own.sent = 0
-            own.waited = 0
+        line = _asked_for(state, launch, own)
+        if line < 0:
+            _next_line(own)
             continue
+        count = np.int64(launch.found[line].sent) - own.sent
         if kind == LOADS:
             free = _entries(state, s, time, limits.mshrs)
             if free == 0:
@@ -152,7 +204,7 @@ def _send(state, launch, limits, taken, s, own, time):  # type: ignore[no-untype
                 own.misses += unit.looked - time
                 return unit.looked
             count = min(count, free)
-        count, back, waits = _pass(state, found, own, store, limits, taken, s, count, time)
+        count, back, waits = _pass(state, launch, own, line, store, limits, taken, s, count, time)
         if kind == LOADS:
             unit.misses += count
             unit.answered = max(unit.answered, back)
@@ -160,6 +212,8 @@ def _send(state, launch, limits, taken, s, own, time):  # type: ignore[no-untype
         time = max(time, unit.sent - SEND_QUEUE)
         if waits > time:
             return waits
+    if own.lines > 0:
+        _asked_for(state, launch, own)  # its last requests have been sent
     own.lines = 0
     return time
 
@@ -171,10 +225,9 @@ def _answer(state, launch, limits, own, s, time, now):  # type: ignore[no-untype
     unit = state.sm[s]
     store = reached.kind == STORES or reached.kind == STORES_PAST_L1
     from_dram = answer.level == FROM_DRAM and not store
-    if answer.waited:  # for what this SM has asked for before
+    own.time = max(own.time, time)
+    if answer.waited:
         unit.sent = max(unit.sent, time) + np.int64(answer.waited)
-        longest = unit.sent + limits.l2 + (limits.dram if from_dram else 0)
-        own.time = max(own.time, min(longest, max(unit.sent, unit.answered)))
     pending = state.pending[reached.wait]
     later(pending, own.time, own.misses, own.queue, DRAM if from_dram else L2)
     pending.open -= 1
@@ -214,6 +267,19 @@ def work_off(state, launch, limits, taken, s, now):  # type: ignore[no-untyped-d
 
 
 @inlined
+def _followed(state, launch, first, lines, time):  # type: ignore[no-untyped-def]
+    """When lines that others have missed are there, from ``time`` on; -1: one has not been asked for yet."""
+    for i in range(first, first + lines):
+        found = launch.found[i]
+        if found.waits & WAITS_L1:
+            there = state.there[found.leader]
+            if there == 0:
+                return np.int64(-1)
+            time = max(time, there)
+    return time
+
+
+@inlined
 def take_access(state, launch, limits, taken, number, s, issue, now):  # type: ignore[no-untyped-def]
     """The next access of a warp, issued at ``issue``: when the load/store unit begins with it."""
     mine = state.warp[number]
@@ -229,18 +295,23 @@ def take_access(state, launch, limits, taken, number, s, issue, now):  # type: i
         return passed - cycles
     past = reached.kind == PASSES_L1 or reached.kind == STORES_PAST_L1 or reached.requests == 0
     ready = passed if past else passed + limits.l1
-    if answer.sent + answer.waited == 0:
+    if answer.sent == 0 and not answer.blocks:
         held = 0 if past else max(0, unit.looked - ready)
-        later(pending, ready + held, held, queue, L1)
-        return passed - cycles
+        there = _followed(state, launch, mine.line, reached.lines, ready + held) if answer.follows else ready + held
+        if there >= 0:
+            cause = L1 if there == ready + held else (DRAM if answer.level == FROM_DRAM else L2)
+            later(pending, there, held, queue, cause)
+            return passed - cycles
     own = state.waiting[s, unit.tail & (state.waiting.shape[1] - 1)]
     own.access = mine.access
     own.warp = number
     own.line = mine.line
     own.lines = reached.lines
-    own.left = 256 if answer.blocks else answer.sent
+    own.left = _ALL if answer.blocks or answer.follows else answer.sent
     own.sent = 0
+    own.there = 0
     own.waited = 0
+    own.followed = 0
     own.ready = ready
     own.misses = 0
     own.queue = queue

@@ -41,7 +41,6 @@ from manyscale.models.gpu.gpumech.replay_state import (
     ISSUE,
     QUEUE,
     QUEUED,
-    SLICE,
     SM,
     UNIT,
     WARP,
@@ -116,11 +115,12 @@ def _advance(state, launch, limits, taken, number, now):  # type: ignore[no-unty
     length = PIECE if accesses else _LONG_PIECE
     if issued > length:
         pieces = (issued + length - 1) // length
-        piece = np.int64(mine.piece)
-        last = piece + 1 == pieces
-        begin, end = end * piece // pieces, end * (piece + 1) // pieces
-        issued = issued * (piece + 1) // pieces - issued * piece // pieces
-        busy = busy * (piece + 1) // pieces - busy * piece // pieces
+        piece = min(np.int64(mine.piece), pieces)
+        then = min(piece + 1, pieces)
+        last = then == pieces
+        begin, end = end * piece // pieces, end * then // pieces
+        issued = issued * then // pieces - issued * piece // pieces
+        busy = busy * then // pieces - busy * piece // pieces
     more = mine.made < accesses and (last or launch.access[mine.access].offset < end)
     if more and is_full(state, limits, s):
         mine.time = now
@@ -128,7 +128,8 @@ def _advance(state, launch, limits, taken, number, now):  # type: ignore[no-unty
         return
     done = _issue(issued, end - begin, busy, launch.unit_interval, now, k, state)
     delay = done - (end - begin)
-    while more:
+    left = PIECE
+    while more and left > 0:
         reached = launch.access[mine.access]
         offset = np.int64(reached.offset) - begin
         unit_begins = take_access(state, launch, limits, taken, number, s, delay + offset, now)
@@ -140,8 +141,9 @@ def _advance(state, launch, limits, taken, number, now):  # type: ignore[no-unty
         mine.access += 1
         mine.line += reached.lines
         mine.made += 1
+        left -= 1
         more = mine.made < accesses and (last or launch.access[mine.access].offset < end)
-    if not last:
+    if more or not last:  # (accesses that are left go with the next piece, or one without instructions)
         mine.piece += 1
         mine.time = done
         push(state, number, now)
@@ -242,9 +244,11 @@ def replay(launch, limits, num_sms, slots, stack, block):  # type: ignore[no-unt
         sm[s].stalled = -1
     state = State(
         np.zeros(len(launch.first_segment) - 1 + num_blocks + num_sms + schedulers, WARP), block, sm,
-        np.zeros(limits.slices, SLICE), np.empty((num_sms, waiting), QUEUED),
+        np.zeros(limits.slices, np.int64), np.empty((num_sms, waiting), QUEUED),
         np.empty((num_sms, limits.mshrs + 1), FLIGHT),
-        np.zeros((num_sms, 1), np.int64), np.zeros(len(launch.segment), ARRIVAL), np.zeros(schedulers, np.int64),
+        np.zeros((num_sms, 1), np.int64), np.zeros(len(launch.found), np.int64),
+        np.zeros(len(launch.found), np.int64), np.zeros(len(launch.found), np.int32),
+        np.zeros(len(launch.segment), ARRIVAL), np.zeros(schedulers, np.int64),
         np.zeros(schedulers, np.int64), np.full(schedulers, -1, np.int32), np.full(HORIZON, -1, np.int32),
         np.empty(HORIZON, np.int32), np.zeros(1, np.int64), stack,
     )  # fmt: skip

@@ -31,8 +31,8 @@ WARP: Final = np.dtype(  # or what else things happen at, of which only ``time``
         ("scheduler", "i4"),  # among all of the GPU
         ("next", "i4"),  # of the same list
         ("age", "i4"),
-        ("piece", "i2"),  # of its segment,
-        ("made", "i2"),  # accesses of that so far
+        ("piece", "i4"),  # of its segment,
+        ("made", "i4"),  # accesses of that so far
         ("asleep", "i4"),  # 1: until an access is answered
     ],
     align=True,
@@ -68,19 +68,15 @@ QUEUED: Final = np.dtype(  # an access before L1
         ("ready", "i8"),  # for its lookup
         ("line", "i8"), ("lines", "i8"),  # the next one, and how many are left
         ("sent", "i8"), ("left", "i8"),  # requests of that line so far, and of all that may be left
-        ("waited", "i8"),  # 1: L1 has waited to look that line up
+        ("there", "i8"),  # when those are
+        ("waited", "i4"),  # 1: L1 has waited to look that line up
+        ("followed", "i4"),  # 1: whom that line waits for has asked
         ("misses", "i8"), ("queue", "i8"),  # cycles that it waited for entries, and in queues
         ("time", "i8"),  # when what was sent is answered
         ("access", "i4"), ("warp", "i4"),
     ],
     align=True,
 )  # fmt: skip
-SLICE: Final = np.dtype(  # of L2
-    [
-        ("fetched", "i8"),  # when what memory was asked for last is there
-        ("blocked", "i8"),  # until when it does nothing
-    ]
-)
 FLIGHT: Final = event_record(np.dtype("i8"))  # requests that are answered together: when, and how many
 
 
@@ -102,8 +98,10 @@ class Launch(NamedTuple):
 
 
 class State(NamedTuple):
-    """``warp`` WARP[warps + blocks + SMs + schedulers]; BLOCK[blocks], SM[SMs], SLICE[slices]; of each SM ``waiting``
-    QUEUED[SMs, ring] and ``flight`` FLIGHT[SMs, entries] (a heap of ``flights`` int64[SMs, 1]); ``pending``
+    """``warp`` WARP[warps + blocks + SMs + schedulers]; BLOCK[blocks], SM[SMs]; ``blocked`` int64[slices]: until when
+    slices of L2 do nothing; of each SM ``waiting`` QUEUED[SMs, ring] and ``flight`` FLIGHT[SMs, entries] (a heap of
+    ``flights`` int64[SMs, 1]). Of lines ``there`` and ``fetched`` int64[lines]: when what was missed is in L1, and in
+    L2, 0: not yet known; ``joined`` int32[lines]: how many more have waited for that in L2. ``pending``
     ARRIVAL[segments]. ``scheduler`` and ``unit`` int64[schedulers of all SMs]: free from; ``ready`` int32[schedulers]:
     warps that wait for it, linked by ``next``, -1: none. ``head`` and ``tail`` int32[HORIZON]: of each cycle's list.
     ``ages`` int64[1]. ``stack`` float64[causes]."""
@@ -111,10 +109,13 @@ class State(NamedTuple):
     warp: np.ndarray
     block: np.ndarray
     sm: np.ndarray
-    slice: np.ndarray
+    blocked: np.ndarray
     waiting: np.ndarray
     flight: np.ndarray
     flights: np.ndarray
+    there: np.ndarray
+    fetched: np.ndarray
+    joined: np.ndarray
     pending: np.ndarray
     scheduler: np.ndarray
     unit: np.ndarray
@@ -141,6 +142,7 @@ class Times(NamedTuple):
     queued: int
     room: int
     mshrs: int
+    l2_merges: int
     slices: int
     channels: int
     schedulers: int
@@ -164,6 +166,7 @@ def times(gpu: Gpu) -> Times:
         queued=QUEUED_MEMORY * gpu.schedulers,
         room=gpu.l1.banks * max(1, round(gpu.l1.latency_cycles)),
         mshrs=gpu.l1.mshrs,
+        l2_merges=gpu.l2.merges,
         slices=gpu.l2.slices,
         channels=gpu.dram.channels,
         schedulers=gpu.schedulers,

@@ -31,7 +31,7 @@ def _read_each(held, rules, tags, masks, found):  # type: ignore[no-untyped-def]
         held.turn[0] += 1
         at, missing, _, _, _ = caches.read(held, rules, 0, tags[i], masks[i], 0)
         found[i] = missing
-        caches.fill(held, 0, at, missing, 0, 0)
+        caches.fill(held, 0, at, missing, 0, 0, 1, i)
 
 
 @njit(cache=True)
@@ -40,7 +40,7 @@ def _read_in_turn(held, rules, tags, masks, from_memory, found):  # type: ignore
         at, missing, pending, memory, blocked = caches.read(held, rules, 0, tags[i], masks[i], 0)
         found[i] = (missing, pending, memory, blocked)
         if missing:
-            caches.fill(held, 0, at, missing, 0, from_memory[i])
+            caches.fill(held, 0, at, missing, 0, from_memory[i], 1, i)
 
 
 @njit(cache=True)

@@ -5,8 +5,8 @@ iterations). Configurations of an RTX 3070: as it is; with 16 warps, 16 SMs, 4 S
 the bandwidth; each with round robin and greedy-then-oldest. Traces lie in $MANYSCALE_DATA; without it these tests are
 skipped.
 
-Goals: mean error of the extended form at most 20 %, three quarters of the cases below that. ``pytest -m slow -s``
-prints errors of both forms and of the models that the source compares with.
+Goals: mean error of the extended form at most 13 %, three quarters of the cases below 20 %, none above 60 %.
+``pytest -m slow -s`` prints errors of both forms and of the models that the source compares with.
 """
 
 from __future__ import annotations
@@ -95,13 +95,14 @@ def of_kernel(name, kernel):
 def test_extended_form():
     found = np.abs(list(errors()["extended"].values()))
     assert len(found) == 24 * 12
-    assert found.mean() <= 0.20
+    assert found.mean() <= 0.13
     assert (found < 0.20).mean() >= 0.75
+    assert found.max() <= 0.60
 
 
 @pytest.mark.parametrize("kernel", ["bfs", "b+tree", "vectorAdd", "ffmakernel"])
 def test_extended_form_of_each_kernel(kernel):
-    assert of_kernel("extended", kernel).mean() <= 0.20
+    assert of_kernel("extended", kernel).mean() <= 0.13
 
 
 @pytest.mark.known_gap
