@@ -28,7 +28,7 @@ from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.gpu.blocks import work_columns
 from manyscale.runner.predict.gpu.models import _of_detailed
-from manyscale.runner.predict.gpu.resources import NAMES, resources_of_all
+from manyscale.runner.predict.gpu.resources import NAMES, resources_of
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.study.targets import shipped_targets
@@ -83,7 +83,7 @@ def kind_of(trace: LaunchTrace, found: detailed.LaunchResult, gpu: Gpu) -> Launc
     ps = PS_PER_SECOND / gpu.frequency_hz
     result = replace(_of_detailed(found, detailed.CAUSES), **work_columns(trace, gpu))
     threads = trace.block[0]
-    at_peak = resources_of_all([result], gpu).cycles[0, [NAMES.index(name) for name in RESOURCES]] * ps
+    at_peak = resources_of([result], gpu).cycles[0, [NAMES.index(name) for name in RESOURCES]] * ps
     return LaunchKind(
         trace.num_blocks, *allocated(gpu, threads, trace.registers, trace.shared_bytes),
         resident_blocks(gpu, threads, trace.registers, trace.shared_bytes), 0, round(found.busy_cycles * ps), at_peak,

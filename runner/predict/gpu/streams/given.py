@@ -16,7 +16,7 @@ from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.predictions import Predictions
-from manyscale.runner.predict.gpu.resources import NAMES, resources_of_all
+from manyscale.runner.predict.gpu.resources import NAMES, resources_of
 
 _G: Final = GpuOperationKind
 _K: Final = OperationKind
@@ -124,7 +124,7 @@ def launch_kinds(workload: Workload, given: Given, predicted: Predictions, gpu: 
     place = np.searchsorted(predicted.plan.row, rows)
     ps = PS_PER_SECOND / gpu.frequency_hz
     latency_ps = round(predicted.latency_cycles * ps)
-    at_peak = resources_of_all([predicted.result[index] for index in place.tolist()], gpu).cycles[:, _SHARED] * ps
+    at_peak = resources_of([predicted.result[index] for index in place.tolist()], gpu).cycles[:, _SHARED] * ps
     times: dict[int, BlockTimes | None] = {}
     kinds = []
     for number, index in enumerate(place.tolist()):
