@@ -52,6 +52,8 @@ from manyscale.models.kernels import inner, inner_inlined, merged, read_soon, se
 FETCHED: Final = 4  # pairs of instructions, each cycle
 _PAIR: Final = 2
 _REQUESTS_OF_HOST_LINE: Final = 8  # that stand in a line of the host's caches
+_INSTRUCTIONS_AHEAD: Final = 8  # of the one that is issued: what is brought into the host's caches
+_BYTES_AHEAD: Final = 32  # the same of what has a byte for each
 
 
 @merged
@@ -320,6 +322,9 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     memory = static.front == NUM_UNITS
     count_issue(sm, limits, k, w, program.active[at], time)
     warp.at = at + 1
+    read_soon(program.instruction, at + _INSTRUCTIONS_AHEAD)
+    read_soon(program.active, at + _BYTES_AHEAD)
+    read_soon(program.requests, at + _BYTES_AHEAD)
     if memory:
         _issue_memory(sm, program, limits, k, w, at, row, time)
     elif kind == PRODUCT:

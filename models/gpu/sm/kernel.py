@@ -41,7 +41,7 @@ from manyscale.models.gpu.sm.l1_kernel import forget_all
 from manyscale.models.gpu.sm.memory_kernel import load_store, look_up, take_reply
 from manyscale.models.gpu.sm.state import COPY_GROUPS, DRAIN, EMPTY, NEVER, OneSm
 from manyscale.models.gpu.sm.warp_kernel import account, exit_warp
-from manyscale.models.kernels import by_reference, inner, merged, separate
+from manyscale.models.kernels import by_reference, inner, merged, read_soon, separate
 
 REACHED: Final = 0  # why an SM stopped
 BLOCK_ENDED: Final = 1
@@ -94,6 +94,9 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
         warp.at = program.warp_instructions[first + i]
         warp.last = program.warp_instructions[first + i + 1]
         warp.next_request = program.warp_requests[first + i]
+        read_soon(program.instruction, warp.at)
+        read_soon(program.active, warp.at)
+        read_soon(program.requests, warp.at)
         warp.slot = slot
         warp.scheduler = w % limits.schedulers
         warp.age = core.next_age
