@@ -154,6 +154,8 @@ def evaluate(
     given = [traces] if isinstance(traces, str | PathLike) else list(traces)
     runs = [Path(each) for each in given if hardware.is_run(Path(each))]
     if runs:
+        if methods is not None or on is not None:
+            raise UserError("--method, --on: are of samples; launches of a run are compared with --cycles alone")
         return _of_runs(given, runs, output, cycles, report, accept, strict)
     paths = [shipped.trace_path(fspath(each)) for each in given]
     of_profiles = [path for path in paths if profiles.is_profile(path)]

@@ -242,6 +242,11 @@ def test_a_run_needs_measured_cycles_and_a_trace_is_no_run(cli, run, tmp_path):
     outcome = cli("evaluate", run, "bfs-16", "--cycles", "x.csv", "-o", tmp_path / "out")
     assert outcome.status == 2
     assert "is a run, others are traces" in outcome.err
+    for option, what in (("--method", "random"), ("--on", "other"), ("--set", "taskpoint.history=8")):
+        outcome = cli("evaluate", run, "--cycles", "x.csv", option, what, "-o", tmp_path / "out")
+        assert (outcome.status, outcome.err.count("\n")) == (2, 1)
+        assert option in outcome.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_profilers_tables_are_known_by_their_columns(file):
