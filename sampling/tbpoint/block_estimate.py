@@ -8,11 +8,11 @@ of each skip, which errs independently of the others'. With one skip of two unit
 12.7. Units that happened to agree understate how much units vary, and none can say what comes later.
 
 *Spread*: cycles per instruction in the mean of the samples on both sides, which follows a drift along the blocks; of
-what is skipped until L2 is full, of the sample before alone. A sample's are the cycles of its units (lives,
-tbpoint/spread.py) by the instructions executed in them. How many these are is known of ended blocks
-only; they are taken to come evenly over a block's life, which is less noisy than counting them as they are issued, as
-blocks at the edges are in different parts of the kernel. What was simulated between a skip and the next unit is
-replaced like the skipped blocks: its caches are not what they would be.
+what is skipped until L2 is full, of the sample before alone; where none follows, of the last two, if they are alike. A
+sample's are the cycles of its units (lives, tbpoint/spread.py) by the instructions executed in them. How many these
+are is known of ended blocks only; they are taken to come evenly over a block's life, which is less noisy than counting
+them as they are issued, as blocks at the edges are in different parts of the kernel. What was simulated between a skip
+and the next unit is replaced like the skipped blocks: its caches are not what they would be.
 
 The interval has three parts. Samples are draws: their relative variance within runs, pooled (or that of units in them,
 if it says more), and the weight of each give that of the sum; the skipped blocks' own spread counts as that of as many
@@ -39,6 +39,7 @@ import numpy as np
 from manyscale.sampling.tbpoint.state import RegionSampling
 
 STATE_ERROR: Final = 0.01
+ALIKE: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ def _by_neighbours(state: RegionSampling, skips: np.ndarray, units: np.ndarray) 
     cpi = samples.cycles / np.maximum(samples.instructions, 1)
     before, after, until, instructions = _replaced(state, skips, samples)
     share = skips["before"]
+    after = _or_before(samples, cpi, before, after)
+    share = np.where(after < before, 0.5, share)
     cycles = instructions * (share * cpi[before] + (1 - share) * cpi[after])
     weight = np.bincount(before, instructions * share, len(cpi)) + np.bincount(
         after, instructions * (1 - share), len(cpi)
@@ -127,6 +130,15 @@ def _replaced(
     time, done = _progress(state)
     executed = np.interp(until, time, done) - np.interp(skips["time"], time, done)
     return before, after, until, skips["instructions"] + executed
+
+
+def _or_before(samples: _Samples, cpi: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """``after``, and where no sample follows the one before ``before``, if those two are alike: both then say what
+    follows, and the last one has been disturbed by a skip."""
+    earlier = np.maximum(before - 1, 0)
+    is_alike = (samples.run[earlier] == samples.run[before]) & (samples.units[earlier] > 0)
+    is_alike &= np.abs(cpi[earlier] / np.maximum(cpi[before], 1e-300) - 1) <= ALIKE
+    return np.where((after == before) & is_alike, earlier, after)
 
 
 def sampled_counts(

@@ -114,9 +114,12 @@ def sampled(
     return choice.launch(result.busy_cycles), result, memory
 
 
-def units_of(trace: LaunchTrace, full: detailed.LaunchResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(instructions, cycles, instructions by address) of units of UNIT_INSTRUCTIONS. Those of a block come evenly."""
-    count = max(2, round(trace.num_instructions / UNIT_INSTRUCTIONS))
+def units_of(
+    trace: LaunchTrace, full: detailed.LaunchResult, count: int | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(instructions, cycles, instructions by address) of ``count`` units (None: of UNIT_INSTRUCTIONS, two at least).
+    Instructions of a block come evenly."""
+    count = count or max(2, round(trace.num_instructions / UNIT_INSTRUCTIONS))
     issued = np.concatenate(([0], np.cumsum(full.ipc)))
     clock = np.minimum(np.arange(len(issued)) * full.ipc_cycles, full.busy_cycles)
     edges = np.interp(np.linspace(0, issued[-1], count + 1), issued, clock)
