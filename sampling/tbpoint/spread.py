@@ -51,6 +51,8 @@ def enter_run(state):  # type: ignore[no-untyped-def]
     now = state.now[0]
     now.began = now.dispatched - now.resident
     now.counted = now.began + state.rule[0].epoch
+    if now.num_units > 0 and state.units[now.num_units - 1].sample == now.sample:
+        now.sample += 1  # that of the run before
     now.units_before = now.num_units
     now.left = state.rule[0].samples
     now.discard = 0
@@ -83,6 +85,8 @@ def look(state, time):  # type: ignore[no-untyped-def]
     now.unit_time = time
     if is_last:
         now.left = 0
+        if now.sample_end == 0:
+            _forget_units(state, now.num_units - now.units_before)
         return
     if length < rule.epoch:
         return
@@ -92,9 +96,16 @@ def look(state, time):  # type: ignore[no-untyped-def]
         return
     agreeing = _agreeing(state)
     if agreeing > 0:
-        for i in range(now.units_before, now.num_units - agreeing):
-            state.units[i].sample = NO_SAMPLE
+        _forget_units(state, now.num_units - now.units_before - agreeing)
         _plan(state)
+
+
+@allocation_free
+def _forget_units(state, count):  # type: ignore[no-untyped-def]
+    """The first ones of the run are in no sample: it was not warm."""
+    first = state.now[0].units_before
+    for i in range(first, first + count):
+        state.units[i].sample = NO_SAMPLE
 
 
 @allocation_free

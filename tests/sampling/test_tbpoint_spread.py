@@ -120,6 +120,16 @@ def test_regions_are_sampled_by_themselves() -> None:
     assert found.launch.instruction_share < 0.08
 
 
+def test_runs_share_no_sample() -> None:
+    """A run that is too short to be warm, of blocks that take ten times as long, says nothing of the next one; nor does
+    the last sample of a run of the first one of the next."""
+    short, long = [1] * 3, [0] * 200
+    lasting = np.repeat([100.0, 10.0, 30.0], [12, 800, 800])
+    found = even([*short, *long, *(2 for _ in long)], lasting)
+    assert {skip[0] for skip in found.skips} == {0, 2}
+    assert found.launch.cycles == pytest.approx(300 + 2000 + 6000, rel=0.01)
+
+
 def test_more_samples_and_a_larger_share() -> None:
     few, many = even([0] * 2000, samples=4), even([0] * 2000, samples=16)
     assert (len(few.skips), len(many.skips)) == (3, 15)

@@ -36,7 +36,7 @@ from manyscale.sampling.tbpoint.state import (
     next_block,
 )
 
-VERSION: Final = 3  # of what follows from the same rules
+VERSION: Final = 4  # of what follows from the same rules
 SHARE: Final = 0.5
 _NONE: Final = np.iinfo(np.int64).min
 _SPREAD: Final = 0x9E3779B97F4A7C1  # of a sector's number over the table: Knuth's multiplicative hashing
