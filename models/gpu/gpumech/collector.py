@@ -74,6 +74,7 @@ WALKER: Final = np.dtype(  # a warp that walks
     ],
     align=True,
 )
+_NOBODY: Final = -(1 << 40)  # of this launch
 RECENT: Final = 16  # turns by which warps of an SM may be out of step
 L2_TURNS: Final = 4  # from a miss of L1 until L2 answers it,
 DRAM_TURNS: Final = 6  # and what memory takes beyond
@@ -396,4 +397,4 @@ def touch_in_order(request, written, l2, l2_rules):  # type: ignore[no-untyped-d
             which = _slice_of(l2, tag)
             at, missing, _, _, _ = read(l2, l2_rules, 0, tag, bit, which)
             if missing:
-                fill(l2, 0, at, missing, which, missing, 1, 0)
+                fill(l2, 0, at, missing, which, missing, 1, _NOBODY)
