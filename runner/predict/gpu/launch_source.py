@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from manyscale.models.workload import PhaseKind
-from manyscale.models.workload.notes import Note
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
 from manyscale.runner.predict.gpu.mapping import Launches
@@ -151,7 +151,11 @@ class LaunchSource(PhaseSource):
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
 
     def notes(self, done: Done) -> Sequence[Note]:
-        return [*self._cores.notes(done), *self._plan.notes()]
+        own = [*self._cores.notes(done), *self._plan.notes()]
+        if not (self._joins and self._launches.is_whole_run):
+            return own
+        text = "the trace tells streams, and not when the host gave them what: all launches are given at once"
+        return [*own, changes("streams-at-once", text, errs=Errs.short)]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of launches, blocks, IPC and CPI stacks."""
