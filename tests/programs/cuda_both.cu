@@ -22,8 +22,7 @@ int main(int, char **words) {
     cudaStream_t stream;
     NEED(cudaMalloc(&x, sizeof values));
     CUcontext context, current = nullptr, none;
-    NEED(cuInit(0));
-    NEED(cuCtxGetCurrent(&current));  // the runtime has made the primary one current
+    NEED(cuCtxGetCurrent(&current));  // the runtime has initialised the driver, and made the primary one current
     NEED(cuDevicePrimaryCtxRetain(&context, 0));
     printf("%d", current == context);
     NEED(cuCtxPopCurrent(&none));

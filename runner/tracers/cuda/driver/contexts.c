@@ -23,7 +23,11 @@ static unsigned long long num_made;
 static _Thread_local CUcontext pushed[MOST_PUSHED];
 static _Thread_local int num_pushed;
 
-bool driver_is_initialised(void) { return is_initialised; }
+// The runtime initialises the driver when it is first used.
+bool driver_is_initialised(void) {
+    if (!is_initialised && errors_runtime_is_used()) driver_initialise();
+    return is_initialised;
+}
 
 void driver_initialise(void) {
     for (int k = 0; k < MOST_DEVICES && !is_initialised; k++) primary[k] = (struct CUctx_st){.device = k, .id = ++num_made};

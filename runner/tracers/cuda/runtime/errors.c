@@ -25,6 +25,8 @@ void errors_of_child(void) {
     if (is_used_by_process) for_good = cudaErrorInitializationError;
 }
 
+bool errors_runtime_is_used(void) { return is_used_by_process; }
+
 cudaError_t failed(cudaError_t error) {
     is_used_by_process = true;
     if (depth_in_driver) return error;

@@ -86,6 +86,7 @@ cudaError_t not_supported(const char *name);
 int errors_enter_driver(void);                 // until it is left, the runtime's last error stays; for errors_leave_driver
 void errors_leave_driver(int *before);
 bool errors_runtime_was_used(void);            // by this thread, since this was asked
+bool errors_runtime_is_used(void);             // by any thread
 
 // ---- memory.c: device, page-locked and modules' memory, at fixed addresses
 typedef enum { MEMORY_DEVICE, MEMORY_HOST, MEMORY_MANAGED, MEMORY_REGISTERED, MEMORY_MODULE, MEMORY_THREADS } MemoryKind;
