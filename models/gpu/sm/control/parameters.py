@@ -75,11 +75,16 @@ class ControlledCore(Strict):
 
     @model_validator(mode="after")
     def _sizes(self) -> ControlledCore:
-        for name, line in (("l0_instructions", CODE_LINE), ("l1_instructions", CODE_LINE),
-                           ("l0_constants", CONSTANT_LINE)):  # fmt: skip
-            cache = getattr(self, name)
-            if cache.sets(line) * line * cache.ways != cache.size_bytes or not cache.size_bytes:
-                raise ValueError(f"{name}: {cache.size_bytes} B is no whole number of sets of {cache.ways} lines")
+        caches = {
+            "l0_instruction_cache": (self.l0_instructions, CODE_LINE),
+            "l1_instruction_cache": (self.l1_instructions, CODE_LINE),
+            "l0_constant_cache": (self.l0_constants, CONSTANT_LINE),
+        }
+        for key, (cache, line) in caches.items():
+            if not cache.size_bytes or cache.sets(line) * line * cache.ways != cache.size_bytes:
+                raise ValueError(
+                    f"{key}: {cache.size_bytes} B are no whole number of sets of {cache.ways} lines of {line} B"
+                )
         if self.memory_queue > MOST_QUEUED:
             raise ValueError(f"memory_queue: {self.memory_queue} is more than the {MOST_QUEUED} that the model holds")
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
@@ -92,3 +93,15 @@ def test_a_trace_without_control_bits_is_told(cli, tmp_path):
     assert outcome.status == 0
     assert "changes [no-control-bits]" in outcome.out + outcome.err
     assert "informs [control-bits]" not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"memory_queue": 9}, "memory_queue: 9 is more than the 8"),
+     ({"l0_instruction_cache": {"size": "1000 B", "ways": 4}}, "l0_instruction_cache: 1000 B are no whole number")],
+)  # fmt: skip
+def test_a_core_that_cannot_be_is_told_by_its_key(change, told):
+    content = load_yaml(shipped_targets()["rtx3080ti"])
+    content["node"]["gpu"]["core"] |= change
+    with pytest.raises(UserError, match=told):
+        build_machine(content, "rtx3080ti")
