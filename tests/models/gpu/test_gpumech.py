@@ -113,6 +113,15 @@ def test_entries_for_misses_limit_loads():
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize("entries", [1, 8, 32])
+def test_entries_for_misses_limit_a_load_of_many_lines(entries):
+    """Of a load of 32 lines so many are on their way at once: 32, 4 and 1 times what a miss takes."""
+    chased = [load(1, *range(64 * LINE * 32 * i, 64 * LINE * 32 * (i + 1), 64 * LINE), source=1) for i in range(20)]
+    times = [cycles_of(chased[:n], rtx3070(l1__mshrs=entries)) for n in (10, 20)]
+    assert (times[1] - times[0]) / 10 == pytest.approx(32 / entries * (DRAM - L1), rel=0.06, abs=L1 + 64)
+
+
+@pytest.mark.theory
 def test_port_of_an_sm(gpu):
     """Requests that L2 answers come back one a cycle."""
     l2 = gpumech.l2_of(gpu)
