@@ -233,7 +233,7 @@ PROGRAMS: Final = (
         " ".join(f"cuda/kmeans/{one}" for one in (
             "kmeans_cuda.cu", "cluster.c", "getopt.c", "kmeans.c", "kmeans_clustering.c", "rmse.c",
         )),
-        f"-Icuda/kmeans {_TEXTURES}", Size("-o -i points.txt"), Size("-o -i points.txt -l 4"), _points,
+        f"-Icuda/kmeans {_TEXTURES}", Size("-o -i points.txt"), Size("-o -i points.txt -t 20000"), _points,
         (("cuda/kmeans/kmeans_cuda_kernel.cu", _DECLARED, _WRITTEN),
          ("cuda/kmeans/kmeans_cuda.cu", r'cudaMemcpyToSymbol\("c_clusters"', "cudaMemcpyToSymbol(c_clusters")),
     ),
