@@ -21,7 +21,7 @@ from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
 from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA, GpuFlag, GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.cuda.layout import EVENTS, OF_RANKS
+from manyscale.runner.readers.cuda.layout import EVENTS, OF_RANKS, PROCESS
 from manyscale.runner.readers.cuda.reader import NAME, Collected, Events, events_of, gpu_tables, notes_of, store_of
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.raw_trace.calls import DEVICE_BUFFER, TABLE, Calls
@@ -95,7 +95,9 @@ def is_readable(path: Path) -> bool:
     if any(process.library for process in processes):
         return True
     mine = _launching(path, processes)
-    if len(mine) != 1:
+    places = [place for place in (each / EVENTS for each in path.glob(PROCESS)) if place.is_file()]
+    # a copied process (fork) has a folder, and no calls
+    if len(mine) != 1 or sum(bool(events_of(place).launches) for place in places) != 1:
         return False
     launches = events_of(_folder(path, mine[0]) / EVENTS).launches
     kind = _OF_CALL[Calls(mine[0]).call]

@@ -130,7 +130,7 @@ def test_representatives_stand_for_the_others(many, trace, tmp_path):
     times = []
     for options in (["--launches", "tbpoint"], []):
         folder = trace([many, "6", "14"], "--as", "a100", *options)[3].rename(tmp_path / f"traced{len(options)}")
-        times.append(run(folder, target="a100", model={"gpu": "gpumech"}).figures["application.makespan"])
+        times.append(run(folder, target="a100", model={"gpu": "gpumech"}).figures["gpu.time"])
     assert times[0] == pytest.approx(times[1], rel=0.03)
 
 
@@ -209,7 +209,7 @@ def test_chosen_blocks_of_a_launch(many, trace, tmp_path):
     for field in ("executed", "threads", "diverged"):
         columns = [getattr(each.gpu.instruction_counts(1)[1], field) for each in (whole, found)]
         assert np.array_equal(*columns)
-    times = [run(tmp_path / name, target="rtx3070").figures["application.makespan"] for name in ("whole", "part")]
+    times = [run(tmp_path / name, target="rtx3070").figures["gpu.time"] for name in ("whole", "part")]
     assert times[1] == pytest.approx(times[0], rel=0.1)
     few = trace([many, "4000", "1"], "--blocks", "::16")[3]
     assert [note.code for note in workload_folder.read(few).notes] == ["blocks-counted"]
