@@ -248,7 +248,8 @@ class _Running:
         """More requests can be in flight."""
         self.memory = memory_state.with_room(self.memory, self._most_in_flight, 2 * int(self._clock[1]))
         new = len(self.memory.reply)
-        self._replies = enlarged(self._replies, 2 * new + int(self._replies.rows[0]), new)
+        room = max(len(self._replies.reply), 2 * new + int(self._replies.rows[0]))
+        self._replies = enlarged(self._replies, room, new)
 
     def choose(self, choice: BlockChoice, skipped: Callable[[Memory, int, int], None] | None) -> None:
         """The next block, for an SM that has room."""
