@@ -207,7 +207,7 @@ class _Running:
         self._asked = array("d")  # rows of ``_count``
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
         self._instructions, self._skipped = instructions, 0  # of the launch, and of blocks that are not simulated
-        self._most_in_flight = 4 * sms * window
+        self._most_in_flight = 4 * sms * window * gpu.crossbar.sectors
 
     def run(self) -> int:
         """Go on: why it stopped."""
@@ -246,7 +246,8 @@ class _Running:
 
     def make_room(self) -> None:
         """More requests can be in flight."""
-        self.memory = memory_state.with_room(self.memory, self._most_in_flight, 2 * int(self._clock[1]))
+        in_queues = 2 * int(self._clock[1]) * self._limits.port
+        self.memory = memory_state.with_room(self.memory, self._most_in_flight, in_queues)
         new = len(self.memory.reply)
         room = max(len(self._replies.reply), 2 * new + int(self._replies.rows[0]))
         self._replies = enlarged(self._replies, room, new)

@@ -69,9 +69,9 @@ class _Running:
         self._count = count = min(team.count, sms, gpu.dram.channels)
         self._ipc_cycles = detailed.bucket_cycles(trace.num_instructions, gpu)
         self._sm_bounds, self._channel_bounds = _bounds(sms, count), _bounds(gpu.dram.channels, count)
-        self._nodes = 16 * sms * window
+        self._nodes = 16 * sms * window * gpu.crossbar.sectors
         self._window = window
-        most = -(-sms // count) * (window + 1)  # requests of a shard in a window
+        most = -(-sms // count) * (window + 1) * gpu.crossbar.sectors  # requests of a shard in a window
         seen = groups_kernel.shared_for(sms, count, slots)
         arrays = team.arrays(
             "launch",
@@ -171,7 +171,8 @@ class _Running:
         """More requests and replies can be in flight."""
         self._nodes *= 3
         if not self._is_idle:
-            self._own_memory = memory_state.enlarged(self._own_memory, self._nodes, 4 * self._window)
+            in_queues = 4 * self._window * self._gpu.crossbar.sectors
+            self._own_memory = memory_state.enlarged(self._own_memory, self._nodes, in_queues)
             size = (self._count + 2) * self._nodes + int(self._waiting.rows[0])
             self._waiting = enlarged(self._waiting, size, self._nodes)
         self._share_replies()

@@ -261,7 +261,7 @@ def run_shard(group, program, limits, mem, mem_limits, waiting, shared, board): 
         for i in range(waiting.rows[0]):
             earliest = min(earliest, waiting.reply[i].time)
         own[MEMORY_EVENT] = earliest
-        most = shared.sm.shape[0] * (window + 1)
+        most = shared.sm.shape[0] * (window + 1) * mem_limits.port
         short = _is_room_short(mem, mem_limits, 2 * most, 2 * window)
         own[SHORT] = short or waiting.reply.shape[0] < waiting.rows[0] + count * mem.reply.shape[0]
         if not wait_for_all(shared.barrier, count, word[BARRIERS]):

@@ -60,7 +60,7 @@ def run(sm, program, limits, dispatch, mem, mem_limits, replies, clock):  # type
     for _ in range(clock[2]):
         begin = clock[0]
         until = begin + window
-        most = sm.core.shape[0] * window
+        most = sm.core.shape[0] * window * limits.port
         if _is_room_short(mem, mem_limits, most, window):
             return NEEDS_ROOM
         if replies.reply.shape[0] < replies.rows[0] + mem.reply.shape[0] + (most if limits.cluster > 1 else 0):

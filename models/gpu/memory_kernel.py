@@ -25,19 +25,20 @@ _SPARE: Final = 4  # cycles between those that pass the crossbar and those that 
 @merged
 def is_room_short(mem, limits, more, cycles):  # type: ignore[no-untyped-def]
     """Whether ``more`` requests can be too many, with those in flight, for the next ``cycles``: each that is looked up
-    may read a sector, and have a whole line written back. A cycle adds one to each queue at most."""
-    looked_up = min(mem.in_flight[0] + more, mem.slice.shape[0] * (cycles + 1))
+    may read a sector, and have a whole line written back. A cycle adds as many to each queue as its port is wide."""
+    cycles *= limits.port
+    looked_up = min(mem.in_flight[0] + more, mem.slice.shape[0] * (cycles + limits.port))
     if mem.free[0] < looked_up or mem.free[1] < looked_up * (1 + (1 << limits.sector_shift)):
         return True
     longest = 0
     for sm in range(mem.port_head.shape[0]):
         longest = max(longest, mem.port_tail[sm] - mem.port_head[sm])
-    if longest + cycles + _SPARE > mem.port.shape[1]:
+    if longest + cycles + _SPARE * limits.port > mem.port.shape[1]:
         return True
     longest = 0
     for s in range(mem.slice.shape[0]):
         longest = max(longest, mem.slice[s].tail - mem.slice[s].head)
-    return longest + cycles + _SPARE > mem.arrived.shape[1]
+    return longest + cycles + _SPARE * limits.port > mem.arrived.shape[1]
 
 
 @separate
@@ -55,7 +56,8 @@ def serve(mem, limits, until):  # type: ignore[no-untyped-def]
             for s in range(first, first + limits.channel_slices):
                 own = mem.slice[s]
                 if own.head < own.tail and not own.blocked:
-                    at = max(mem.arrived[s, own.head & (mem.arrived.shape[1] - 1)].time, own.last_access + 1)
+                    arrival = mem.arrived[s, own.head & (mem.arrived.shape[1] - 1)].time
+                    at = max(arrival, own.next_access >> limits.port_shift)
                     if at < time:
                         kind = 3 + s
                         time = at

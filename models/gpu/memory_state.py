@@ -59,7 +59,7 @@ NODE: Final = np.dtype(  # a request that waits for a sector
 )  # fmt: skip
 SLICE: Final = np.dtype(
     [
-        ("last_access", "i8"), ("last_reply", "i8"),
+        ("next_access", "i8"), ("last_reply", "i8"),  # cycles times sectors of the port
         ("head", "i8"), ("tail", "i8"),  # of its queue
         ("misses", "i4"),  # entries of outstanding misses
         ("dirty_lines", "i4"),
@@ -204,6 +204,8 @@ class MemoryLimits(NamedTuple):
     simple: int
     hash_masks: np.ndarray
     set_masks: np.ndarray
+    port: int
+    port_shift: int
 
 
 def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
@@ -255,6 +257,8 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
         simple=int(timing is None),
         hash_masks=_masks(slices),
         set_masks=_masks(l2.num_sets),
+        port=gpu.crossbar.sectors,
+        port_shift=shift_of(gpu.crossbar.sectors),
     )
 
 
@@ -370,7 +374,7 @@ def reset_clock(memory: Memory) -> None:
     memory.passed_until[:] = 0
     memory.turn[:] = 0
     own, channel, bank = memory.slice, memory.channel, memory.bank
-    for name in ("last_access", "last_reply"):
+    for name in ("next_access", "last_reply"):
         own[name] = -NEVER
     for name in ("head", "tail"):
         own[name] = 0

@@ -40,7 +40,7 @@ class BulkCopies(Strict):
     latency_cycles: Cycles = Field(default=0, alias="latency")
     """From the issue of the instruction to the first request."""
     interval_cycles: Cycles = Field(default=1, alias="interval")
-    """Between two requests, each of a sector of L1."""
+    """Between two requests, each of a sector of L1, or of as many as pass to L2 together (`crossbar.sectors`)."""
 
 
 class Clusters(Strict):
@@ -139,6 +139,18 @@ class GpuCache(Strict):
     def num_sets(self) -> int:
         """Sets of each slice."""
         return self.size_bytes // (self.line_bytes * self.ways * self.slices)
+
+
+class Crossbar(Strict):
+    """Between SMs and slices of L2. ``sectors`` (of ``l2.sector``) pass each SM's and each slice's port in a cycle, one
+    way and the other; those that go together are of one SM and for one slice. ``past_l1``: sectors of an access that
+    passes L1 (also a copy to shared memory) that the load/store unit gives the port in a cycle, as far as the port's
+    queue has room; an access to L1 takes as long as its banks do."""
+
+    sectors: Literal[1, 2, 4] = 1
+    """The sectors that an SM, and a slice, sends and gets in a cycle."""
+    past_l1: Count = 1
+    """The sectors of an access that passes L1 that the load/store unit deals with in a cycle."""
 
 
 class DramTiming(Strict):
@@ -247,6 +259,8 @@ class Gpu(Block):
     """The second cache, one for all."""
     interconnect_cycles: Cycles = Field(default=0, alias="interconnect")
     """From an SM to L2, and the same back."""
+    crossbar: Crossbar = Crossbar()
+    """How much passes between an SM and L2 in a cycle."""
     dram: GpuDram
     """The memory of the GPU."""
     launch_latency_cycles: Cycles = Field(default=0, alias="launch_latency")

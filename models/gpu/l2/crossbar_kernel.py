@@ -1,8 +1,8 @@
 """The crossbar from SMs to slices of L2.
 
-It takes one request of each SM and gives each slice one a cycle; those of an SM pass in their order, so one that waits
-for its slice holds up those behind it. Facts of it (cycles, slices by hashed address bits, whose turn it is) are
-Accel-Sim's.
+It takes one request of each SM and gives each slice one a cycle (where ports are wider, as many of an SM for the same
+slice together); those of an SM pass in their order, so one that waits for its slice holds up those behind it. Facts of
+it (cycles, slices by hashed address bits, whose turn it is) are Accel-Sim's.
 
 Cost: O(SMs + slices) for each cycle in which a request passes or waits.
 """
@@ -93,7 +93,9 @@ def pass_crossbar(mem, limits, until):  # type: ignore[no-untyped-def]
                 mem.chosen[number] = -1
                 mem.turn[number] = sm + 1
                 waiting -= 1
-                _pass(mem, limits, sm, number, time)
+                for _ in range(limits.port):
+                    if mem.port_time[sm] <= time and mem.port_slice[sm] == number:
+                        _pass(mem, limits, sm, number, time)
                 at = mem.port_time[sm]
                 wanted = mem.port_slice[sm]
                 if at <= time and wanted > number:

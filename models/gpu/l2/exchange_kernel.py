@@ -61,7 +61,7 @@ def _keep(sm, s, taken):  # type: ignore[no-untyped-def]
 @inner
 def collect(sm, limits, until, shared, me):  # type: ignore[no-untyped-def]
     """Show what left the SMs of shard ``me`` before ``until`` in its row of ``shared`` (gpu/groups_kernel.py), each
-    SM's in its order; the rest waits. Each SM sends at most one a cycle. O(requests)."""
+    SM's in its order; the rest waits. Each SM sends at most as many a cycle as its port is wide. O(requests)."""
     request = shared.request[me]
     done = 0
     for s in range(sm.core.shape[0]):

@@ -1,6 +1,7 @@
 """A slice of L2: lines with sectors, LRU, outstanding misses with those who wait for them.
 
-One request a cycle is looked up. A hit is answered a cycle later (one reply of a slice a cycle). A miss takes an entry
+One request a cycle is looked up, or as many as a slice's port is wide. A hit is answered a cycle later (as many replies
+of a slice in a cycle). A miss takes an entry
 of outstanding misses, to which others of the same sector are added, and goes to DRAM. A write is answered when it is
 looked up: L2 writes back what it evicts.
 
@@ -28,13 +29,12 @@ _AHEAD: Final = 3  # requests of a slice: the one whose tags are brought into th
 
 
 @inner_inlined
-def _reply(mem, s, sm, tag, time, level):  # type: ignore[no-untyped-def]
+def _reply(mem, limits, s, sm, tag, time, level):  # type: ignore[no-untyped-def]
     own = mem.slice[s]
-    at = max(time + 1, own.last_reply + 1)
-    own.last_reply = at
+    own.last_reply = max((time + 1) << limits.port_shift, own.last_reply + 1)
     reply = mem.reply[mem.replies[0]]
     mem.replies[0] += 1
-    reply.time = at
+    reply.time = own.last_reply >> limits.port_shift
     reply.sm = sm
     reply.tag = tag
     reply.level = level
@@ -94,7 +94,7 @@ def _frame(mem, limits, c, s, index, line, time):  # type: ignore[no-untyped-def
             if frame.dirty >> sector & 1:
                 to_dram(mem, limits, c, time, (tags[best] << limits.sector_shift) + sector, -1)
                 written += 1
-        own.last_access = time + written  # the line is read out, a sector a cycle
+        own.next_access += written  # the line is read out
     tags[best] = line
     frame.valid = 0
     frame.dirty = 0
@@ -161,7 +161,7 @@ def _write(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untyp
     mem.counts[c, L2_WRITES] += 1
     if not hit:
         mem.counts[c, L2_WRITE_MISSES] += 1
-    _reply(mem, s, entry.sm, entry.tag, time, FROM_L2)
+    _reply(mem, limits, s, entry.sm, entry.tag, time, FROM_L2)
     return True
 
 
@@ -179,7 +179,7 @@ def _read(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untype
             use(mem, c, s, index, way)
             if entry.written:
                 mark_written(mem, limits, s, frame, miss, bit, entry.written)
-            _reply(mem, s, entry.sm, entry.tag, time, FROM_L2)
+            _reply(mem, limits, s, entry.sm, entry.tag, time, FROM_L2)
             return True
         if frame.pending & bit:
             if miss.count >= limits.merges:
@@ -217,7 +217,7 @@ def _read(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untype
 def look_up(mem, limits, c, s, time):  # type: ignore[no-untyped-def]
     """The first request of a slice is looked up; if it must wait for a fill, the slice is blocked."""
     own = mem.slice[s]
-    own.last_access = time
+    own.next_access = max(own.next_access, time << limits.port_shift) + 1
     mask = mem.arrived.shape[1] - 1
     entry = mem.arrived[s, own.head & mask]
     ahead = mem.arrived[s, (own.head + _AHEAD) & mask].index & limits.set_mask
@@ -274,11 +274,11 @@ def fill(mem, limits, c):  # type: ignore[no-untyped-def]
         following = node.next
         if node.written:
             mark_written(mem, limits, s, frame, miss, bit, node.written)
-        _reply(mem, s, node.sm, node.tag, time, FROM_DRAM)
+        _reply(mem, limits, s, node.sm, node.tag, time, FROM_DRAM)
         node.next = mem.freed[0]
         mem.freed[0] = waiting
         mem.free[0] += 1
         waiting = following
     if own.blocked:
         own.blocked = 0
-        own.last_access = max(own.last_access, time)
+        own.next_access = max(own.next_access, (time + 1) << limits.port_shift)

@@ -31,6 +31,6 @@ def ceilings(gpu: Gpu) -> Mapping[str, float]:
     if gpu.matrix is not None:
         found |= {f"tensor_{name}": 2 * gpu.sms * each for name, each in gpu.matrix.rates.items()}
     found["l1"] = float(gpu.sms * gpu.l1.banks * gpu.l1.sector_bytes)
-    found["l2"] = float(gpu.l2.slices * gpu.l2.sector_bytes)
+    found["l2"] = float(gpu.l2.slices * gpu.l2.sector_bytes * gpu.crossbar.sectors)
     found["dram"] = PS_PER_SECOND / gpu.dram.bandwidth_ps_per_byte / gpu.frequency_hz
     return found

@@ -9,7 +9,7 @@ the first goes first, so that an instruction in the second may starve. Instructi
 warps a cycle in turn, when a warp has issued those that it had. The load/store unit takes one instruction at a time,
 and gives its requests, the highest address first, to the banks of L1, one a cycle each; they are looked up
 ``l1_latency`` cycles later. One reply a cycle comes in, and one request a cycle of those that waited for it is written
-back.
+back (or as many as the port to L2 is wide).
 
 Inside a cycle: replies, lookups, load/store unit, bulk copies, schedulers, fetch, ends of blocks. Cycles in which
 nothing can happen are skipped. An SM runs by itself up to a given cycle, since what it asks of L2 is answered later
@@ -189,8 +189,10 @@ def advance(group, s, program, limits, until):  # type: ignore[no-untyped-def]
     try_at = sm.try_at
     time = max(core.time, _next_event(core, bank_next, try_at))
     while time < until:
-        if core.next_reply <= time:
-            take_reply(sm, program, limits, time)
+        taken = 0
+        while core.next_reply <= time:
+            taken += 1
+            take_reply(sm, program, limits, time, taken == limits.port)
         for bank in range(limits.banks):
             if bank_next[bank] <= time:
                 look_up(sm, program, limits, bank, time)

@@ -130,12 +130,13 @@ def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def send(sm, time, request, written, tag):  # type: ignore[no-untyped-def]
-    """One request a cycle leaves an SM; this one at ``time`` or when those before it have left."""
+def send(sm, limits, time, request, written, tag):  # type: ignore[no-untyped-def]
+    """As many requests a cycle leave an SM as its port is wide; this one at ``time`` or when those before it have
+    left."""
     core = sm.core[0]
-    core.last_sent = max(time, core.last_sent + 1)
+    core.last_sent = max(time << limits.port_shift, core.last_sent + 1)
     sent = sm.sent[core.out]
-    sent.time = core.last_sent
+    sent.time = core.last_sent >> limits.port_shift
     sent.request = request
     sent.written = written
     sent.tag = tag
@@ -183,14 +184,15 @@ def read(sm, limits, request, load, time):  # type: ignore[no-untyped-def]
         if frame.pending & bit:
             if sm.miss[at, sector].count >= limits.merges or core.free_nodes == 0:
                 return BLOCKED
-            if core.last_sent - time >= SEND_QUEUE:  # also asked of those that send nothing (Accel-Sim)
+            # also asked of those that send nothing (Accel-Sim)
+            if core.last_sent - (time << limits.port_shift) >= SEND_QUEUE:
                 return FULL
             touch(sm, at, index)
             core.l1_reads += 1
             core.l1_pending_hits += 1
             _wait_too(sm, at, sector, load)
             return SENT
-    if core.last_sent - time >= SEND_QUEUE:
+    if core.last_sent - (time << limits.port_shift) >= SEND_QUEUE:
         return FULL
     if core.misses >= limits.mshrs or core.free_nodes == 0:
         return BLOCKED
@@ -211,7 +213,7 @@ def read(sm, limits, request, load, time):  # type: ignore[no-untyped-def]
     miss = sm.miss[at, sector]
     miss.load = load
     miss.count = 1
-    send(sm, time + 1, request, 0, (at << limits.sector_shift) + sector)
+    send(sm, limits, time + 1, request, 0, (at << limits.sector_shift) + sector)
     return SENT
 
 
@@ -219,7 +221,7 @@ def read(sm, limits, request, load, time):  # type: ignore[no-untyped-def]
 def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-def]
     """A store's request is looked up at ``time``, and sent on: the outcome."""
     core = sm.core[0]
-    if core.last_sent - time >= SEND_QUEUE:
+    if core.last_sent - (time << limits.port_shift) >= SEND_QUEUE:
         return FULL
     line = request >> limits.sector_shift
     sector = request - (line << limits.sector_shift)
@@ -252,7 +254,7 @@ def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-
     core.l1_writes += 1
     if not hit:
         core.l1_write_misses += 1
-    send(sm, time + 1, request, written, STORES + warp)
+    send(sm, limits, time + 1, request, written, STORES + warp)
     return SENT
 
 

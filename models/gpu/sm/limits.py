@@ -30,7 +30,8 @@ class SmLimits(NamedTuple):
     ``cluster``: blocks of one, which ``gpc_sms`` SMs take; latency and interval of their accesses to each other.
     ``slots``: resident blocks, of ``block_warps`` warps. ``ipc_shift``: of a bucket of the IPC over time.
     ``controlled``: whether control bits time the launch; what follows is of gpu/sm/control/parameters.py then,
-    ``above``: from the SM's cache of instructions to L2 and back."""
+    ``above``: from the SM's cache of instructions to L2 and back. ``port``: sectors that pass to L2, and come from
+    there, in a cycle; ``past_l1``: those that the load/store unit gives it."""
 
     warps: int
     schedulers: int
@@ -78,6 +79,9 @@ class SmLimits(NamedTuple):
     l1_code_ways: int
     constant_sets: int
     constant_ways: int
+    port: int
+    port_shift: int
+    past_l1: int
 
 
 @cache
@@ -144,4 +148,7 @@ def sm_limits(
         l1_code_ways=core.l1_instructions.ways,
         constant_sets=core.l0_constants.sets(CONSTANT_LINE),
         constant_ways=core.l0_constants.ways,
+        port=gpu.crossbar.sectors,
+        port_shift=shift_of(gpu.crossbar.sectors),
+        past_l1=gpu.crossbar.past_l1,
     )

@@ -12,6 +12,7 @@ from manyscale.models.gpu.sm.asynchronous.cluster_kernel import take_message
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import take_part
 from manyscale.models.gpu.sm.control.queue_kernel import after_last, leave_queue
 from manyscale.models.gpu.sm.l1_kernel import BLOCKED, FULL, HIT, bucket_of, read, send, write
+from manyscale.models.gpu.sm.limits import SEND_QUEUE
 from manyscale.models.gpu.sm.state import (
     BANK_QUEUE,
     BEFORE_UNIT,
@@ -112,15 +113,22 @@ def _read_ahead(sm, limits):  # type: ignore[no-untyped-def]
             read_soon(sm.load, np.int64(sm.miss[frame, tag - (frame << limits.sector_shift)].load))
 
 
+@merged
+def _write_back(core, limits, time):  # type: ignore[no-untyped-def]
+    """When what arrives is in its register: as many sectors are written in a cycle as arrive."""
+    core.last_writeback = max((time + _WRITEBACK) << limits.port_shift, core.last_writeback + 1)
+    return core.last_writeback >> limits.port_shift
+
+
 @separate
-def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
-    """The next reply arrives."""
+def take_reply(sm, program, limits, time, is_last):  # type: ignore[no-untyped-def]
+    """The next reply arrives; ``is_last``: the port takes no further one in this cycle."""
     core = sm.core[0]
     reply = sm.reply[core.in_head & (sm.reply.shape[0] - 1)]
     tag = reply.tag
     cause = reply.level
     core.in_head += 1
-    core.last_fill = time
+    core.last_fill = time if is_last else time - 1
     _expect_reply(sm)
     _read_ahead(sm, limits)
     if tag >= STORES:
@@ -137,8 +145,7 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
         if tag >= COPIES_IN_FLIGHT:
             take_part(sm, program, limits, tag - COPIES_IN_FLIGHT, time, cause)
             return
-        core.last_writeback = max(time + _WRITEBACK, core.last_writeback + 1)
-        _answer(sm, program, limits, tag - BYPASS, core.last_writeback, cause)
+        _answer(sm, program, limits, tag - BYPASS, _write_back(core, limits, time), cause)
         return
     at = tag >> limits.sector_shift
     sector = tag - (at << limits.sector_shift)
@@ -151,8 +158,7 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     waiting = np.int64(miss.first) if miss.count > 1 else np.int64(0)
     while True:
         core.free_nodes += 1
-        core.last_writeback = max(time + _WRITEBACK, core.last_writeback + 1)
-        _answer(sm, program, limits, number, core.last_writeback, cause)
+        _answer(sm, program, limits, number, _write_back(core, limits, time), cause)
         if waiting == 0:
             break
         node = sm.node[waiting]
@@ -218,9 +224,13 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
         else:
             _complete(sm, program, limits, number)
     elif static.passes_l1:
-        load.count -= 1
-        at = load.first + load.count
-        send(sm, time, program.request[at], program.written[at], STORES + load.warp if is_store else BYPASS + number)
+        tag = STORES + load.warp if is_store else BYPASS + number
+        for i in range(min(limits.past_l1, load.count)):
+            if i > 0 and core.last_sent - (time << limits.port_shift) >= SEND_QUEUE:
+                break
+            load.count -= 1
+            at = load.first + load.count
+            send(sm, limits, time, program.request[at], program.written[at], tag)
         if load.count == 0:
             core.current = -1
             if is_store:

@@ -46,7 +46,7 @@ CORE: Final = np.dtype(  # an SM
         ("next_end", "i8"),  # of a block
         ("next_reply", "i8"),  # that can come in; NEVER: none has been delivered
         ("next_load_store", "i8"),  # cycle in which the load/store unit has something to do
-        ("last_fill", "i8"), ("last_writeback", "i8"), ("last_sent", "i8"),
+        ("last_fill", "i8"), ("last_writeback", "i8"), ("last_sent", "i8"),  # the latter two in sectors of the port
         ("out", "i8"),  # requests that left
         ("in_head", "i8"), ("in_tail", "i8"),  # of the ring of replies
         ("queued", "i8"),  # memory instructions that the load/store unit has not taken
@@ -296,7 +296,7 @@ def sm_state(
     ways = frames // sets
     loads = warps * LOADS_PER_WARP
     nodes = min(gpu.l1.mshrs * gpu.l1.merges, MOST_WAITING)
-    inbox = 1 << (window * max(4, gpu.l2.slices)).bit_length()
+    inbox = 1 << (window * max(4, gpu.l2.slices * limits.port)).bit_length()
 
     core = np.zeros(n, CORE)
     for name in ("last_fill", "last_writeback", "last_sent", "current", "last_frame"):
@@ -345,7 +345,7 @@ def sm_state(
         filled=np.zeros((n, sets), np.int32),
         bucket=np.zeros((n, 1 << frames.bit_length()), np.uint16),
         node=np.empty((n, nodes + 1), NODE),
-        sent=np.empty((n, 2 * window + 64 + room.messages), REQUEST),
+        sent=np.empty((n, 2 * window * limits.port + 64 + room.messages), REQUEST),
         reply=np.empty((n, inbox), REPLY),
         stack=np.zeros((n, len(CAUSES)), np.int64),
         issued=np.zeros(ipc_buckets, np.int64),

@@ -98,6 +98,15 @@ def test_a_copy_waits_for_its_unit_the_way_to_l2_and_all_its_sectors():
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize("sectors", [2, 4])
+def test_a_copy_streams_at_the_width_of_the_port(sectors):
+    on = target(crossbar={"sectors": sectors}, l2={"slices": 1})
+    memory = read_before(list(range(512)), on)
+    times = [cycles([[loading(copies(0, 0, each * SECTOR))]], on, memory, shared=1024) for each in (256, 512)]
+    assert times[1] - times[0] == 256 // sectors
+
+
+@pytest.mark.theory
 def test_rows_that_lie_apart_take_the_sectors_that_they_touch():
     """64 rows of 48 bytes, 256 apart, from byte 16 on: two sectors each; in one piece they would be 96."""
     memory = read_before(list(range(600)), target())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from gpu_programs import (
     atomic,
+    copy,
     load,
     store,
 )
@@ -139,6 +140,30 @@ def test_ports_of_l2(sms, slices, each):
         times.append(cycles(blocks(count), target, memory))
     least = 4 * 16 * each
     assert 1 <= (times[1] - times[0]) / least <= (1 / 0.75 if min(sms, slices) > 1 else 1)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("sectors", "past_l1", "each"), [(1, 1, 8), (1, 4, 8), (2, 1, 8), (2, 2, 4), (2, 4, 4), (4, 8, 2)]
+)
+    ("sectors", "past_l1", "each"), [(1, 1, 8), (1, 4, 8), (2, 1, 8), (2, 2, 4), (2, 4, 4), (4, 8, 2)]
+)
+@pytest.mark.parametrize("way", ["past L1", "through L1", "copies"])
+def test_a_stream_from_l2_takes_its_sectors_over_what_ports_and_unit_pass(way, sectors, past_l1, each):
+    """Accesses of 8 sectors that depend on nothing, from one SM and one slice. L1 looks up 4 sectors a cycle."""
+    if way == "through L1":
+        each = 8 // sectors
+    target = gpu(l2={"slices": 1}, crossbar={"sectors": sectors, "past_l1": past_l1})
+
+    def block(count):
+        own = [[range(8 * (4 * i + w), 8 * (4 * i + w) + 8) for i in range(count)] for w in range(4)]
+        if way == "copies":
+            return [[copy(*eight) for eight in warp] for warp in own]
+        return [[load(10 + i, *eight, bypasses_l1=way == "past L1") for i, eight in enumerate(warp)] for warp in own]
+
+    memory = read_before(range(8 * 4 * 64), target)
+    times = [cycles([block(count)], target, memory) for count in (32, 64)]
+    assert times[1] - times[0] == 4 * 32 * each
 
 
 @pytest.mark.theory

@@ -45,7 +45,7 @@ def peer(sm, limits, block, rank):  # type: ignore[no-untyped-def]
 def tell(sm, limits, slot, rank, kind, place, amount, time):  # type: ignore[no-untyped-def]
     """A message to another block of the cluster."""
     block = peer(sm, limits, sm.block[slot].number, rank)
-    send(sm, time, block, amount, MESSAGE + (kind << KIND_SHIFT) + place)
+    send(sm, limits, time, block, amount, MESSAGE + (kind << KIND_SHIFT) + place)
 
 
 @merged

@@ -1,8 +1,9 @@
 """The unit of an SM that copies blocks of bytes and boxes of tensors (TMA).
 
 It takes one copy after the other, ``copy_latency`` after the instruction, and asks L2 (past L1) for one sector each
-``copy_interval``, row by row, without waiting for answers: those of several copies are on their way together. A copy
-into shared memory is over with its last answer, which the barrier is told; one out of it when L2 has acknowledged all.
+``copy_interval`` (or as many as the port to L2 is wide), row by row, without waiting for answers: those of several
+copies are on their way together. A copy into shared memory is over with its last answer, which the barrier is told; one
+out of it when L2 has acknowledged all.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _send_next(sm, limits, copy, number, time):  # type: ignore[no-untyped-def]
         written = limits.full
         if limits.request_shift == SECTOR_SHIFT:
             written = ((1 << (end - start)) - 1) << (start & (SECTOR_BYTES - 1))
-    send(sm, time, request, written, tag)
+    send(sm, limits, time, request, written, tag)
     copy.left += 1
     copy.due += 1
     copy.offset = end - copy.address
@@ -138,15 +139,17 @@ def _send_next(sm, limits, copy, number, time):  # type: ignore[no-untyped-def]
 
 @separate
 def move_copies(sm, program, limits, time):  # type: ignore[no-untyped-def]
-    """The unit's next request, at ``time``."""
+    """The unit's next requests, at ``time``: as many as the port to L2 is wide."""
     core = sm.core[0]
     room = sm.copy.shape[0]
     core.next_copy = NEVER
+    sent = 0
     while core.copy_next < core.copy_end:
+        soonest = time + (1 if sent == 0 else limits.copy_interval)
         number = core.copy_next % room
         copy = sm.copy[number]
         if copy.begins > time:
-            core.next_copy = copy.begins
+            core.next_copy = max(copy.begins, soonest)
             return
         if copy.rows == 0 and copy.runs == 0:  # it moves nothing
             copy.is_sent = 1
@@ -154,17 +157,19 @@ def move_copies(sm, program, limits, time):  # type: ignore[no-untyped-def]
             _end_copy(sm, program, limits, number, time)
         elif copy.rows == 0:
             _next_run(program, copy)
-        elif core.last_sent - time >= SEND_QUEUE:
-            core.next_copy = time + 1
+        elif core.last_sent - (time << limits.port_shift) >= SEND_QUEUE:
+            core.next_copy = soonest
             return
         else:
             _send_next(sm, limits, copy, number, time)
             if copy.rows == 0 and copy.runs == 0:
                 copy.is_sent = 1
                 core.copy_next += 1
-            if core.copy_next < core.copy_end:
-                core.next_copy = time + limits.copy_interval
-            return
+            sent += 1
+            if sent == limits.port:
+                if core.copy_next < core.copy_end:
+                    core.next_copy = time + limits.copy_interval
+                return
 
 
 @separate

@@ -76,7 +76,7 @@ def _arrive(sm, program, limits, w, what, word, amount, time):  # type: ignore[n
     num_bytes = amount >> 32
     if word >> REMOTE_SHIFT & 1:
         change_remote(sm, limits, warp.slot, word >> RANK_SHIFT & RANK_MASK, place, arrivals, num_bytes, time)
-        return max(time + 1, sm.core[0].last_sent)
+        return max(time + 1, sm.core[0].last_sent >> limits.port_shift)
     if what == BEGINS:
         begin_barrier(sm, warp.slot, place, arrivals)
     elif what == FOLLOWS:
