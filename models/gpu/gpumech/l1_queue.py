@@ -117,27 +117,28 @@ def _fetch(state, launch, taken, limits, line, sent, count, time, store):  # typ
 @inlined
 def _pass(state, launch, own, line, store, limits, taken, s, count, time):  # type: ignore[no-untyped-def]
     """Up to ``count`` requests to a line leave at ``time`` and pass the crossbar: how many, when they are answered, and
-    when the last of them has passed, if that had to wait."""
+    when the last of them has passed, if that had to wait. Ports' times count what passes a port in a cycle."""
     unit = state.sm[s]
     found = launch.found[line]
     which = np.int64(found.slice)
-    begin = max(time, unit.sent)
+    shift = limits.port_shift
+    begin = max(time << shift, unit.sent)
     at = max(begin, unit.port)
     end = served(taken.slices, taken.slices_full, which, at, 1)
-    waits = end - at - 1 > _TURN
+    waits = end - at - 1 > _TURN << shift
     if waits:
         count = 1
     elif count > 1:
         end = max(end + count - 1, served(taken.slices, taken.slices_full, which, end, count - 1))
     unit.sent = begin + count
     unit.port = end
-    looked = _at_slice(state, which, end - 1, count)
+    looked = _at_slice(state, which, (end - 1) >> shift, -(-count >> shift))
     there = _fetch(state, launch, taken, limits, line, own.sent, count, looked, store)
-    own.queue += looked - (time + count - 1)
+    own.queue += looked - (time + ((count - 1) >> shift))
     own.there = max(own.there, there + limits.l2)
     own.sent += count
     own.left -= count
-    return count, there + limits.l2, end if waits else 0
+    return count, there + limits.l2, end >> shift if waits else 0
 
 
 @inlined
@@ -209,7 +210,7 @@ def _send(state, launch, limits, taken, s, own, time):  # type: ignore[no-untype
             unit.misses += count
             unit.answered = max(unit.answered, back)
             add(state.flight[s], state.flights[s], count, back)
-        time = max(time, unit.sent - SEND_QUEUE)
+        time = max(time, (unit.sent - SEND_QUEUE) >> limits.port_shift)
         if waits > time:
             return waits
     if own.lines > 0:
@@ -227,7 +228,7 @@ def _answer(state, launch, limits, own, s, time, now):  # type: ignore[no-untype
     from_dram = answer.level == FROM_DRAM and not store
     own.time = max(own.time, time)
     if answer.waited:
-        unit.sent = max(unit.sent, time) + np.int64(answer.waited)
+        unit.sent = max(unit.sent, time << limits.port_shift) + np.int64(answer.waited)
     pending = state.pending[reached.wait]
     later(pending, own.time, own.misses, own.queue, DRAM if from_dram else L2)
     pending.open -= 1

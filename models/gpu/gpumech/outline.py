@@ -110,7 +110,8 @@ def outline_reads(gpu: Gpu) -> tuple[int, ...]:
     shared = round(gpu.shared_memory.latency_cycles)
     matrix = 0 if gpu.matrix is None else crc32(f"{gpu.schedulers} {gpu.matrix.model_dump_json()}".encode())
     return (
-        gpu.l1.sector_bytes, gpu.l1.line_bytes, gpu.l1.banks, round(gpu.pipeline_cycles), shared, matrix, *units,
+        gpu.l1.sector_bytes, gpu.l1.line_bytes, gpu.l1.banks, round(gpu.pipeline_cycles), shared, matrix,
+        gpu.crossbar.past_l1, *units,
     )  # fmt: skip
 
 
@@ -122,8 +123,9 @@ def outline_of(trace: LaunchTrace, gpu: Gpu, instructions: bool = True) -> Outli
     first_line = np.empty_like(cut.first_access)
     shift = (gpu.l1.line_bytes // gpu.l1.sector_bytes).bit_length() - 1
     count = _coalesce(
-        cut.access, cut.first_access, program.request, program.written, shift, gpu.l1.banks - 1, line, first_line
-    )
+        cut.access, cut.first_access, program.request, program.written, shift, gpu.l1.banks - 1, gpu.crossbar.past_l1,
+        line, first_line,
+    )  # fmt: skip
     x, y, z = trace.block
     return Outline(
         reads=np.array(outline_reads(gpu), np.int64),
@@ -204,7 +206,7 @@ def _lines_of(own, request, written, first, shift, bank_mask, line, count):  # t
 
 
 @njit(cache=True, nogil=True)
-def _coalesce(access, first_access, request, written, shift, bank_mask, line, first_line):  # type: ignore[no-untyped-def]
+def _coalesce(access, first_access, request, written, shift, bank_mask, past_l1, line, first_line):  # type: ignore[no-untyped-def]
     """Fill in the lines of each access: how many there are. Loads and atomics that pass L1 are not joined, and in the
     order of the addresses."""
     count = 0
@@ -217,6 +219,7 @@ def _coalesce(access, first_access, request, written, shift, bank_mask, line, fi
             own.lines = 0
             if own.kind == IN_SHARED:
                 continue
+            own.passes = max(1, (own.requests + past_l1 - 1) // past_l1)
             begin = count
             if own.kind == PASSES_L1:
                 for i in range(first, first + own.requests):

@@ -12,7 +12,7 @@ import numpy as np
 
 from manyscale.models.gpu.gpumech.outline import of_last_gpu
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.sm.limits import GREEDY, OLDEST, QUEUED_MEMORY, SCHEDULERS
+from manyscale.models.gpu.sm.limits import GREEDY, OLDEST, QUEUED_MEMORY, SCHEDULERS, shift_of
 from manyscale.models.kernels import inlined
 from manyscale.models.kernels.event_heap import event_record
 
@@ -130,7 +130,8 @@ class Times(NamedTuple):
     """Of the GPU, in cycles: ``front`` from issue to the load/store unit, ``l1`` from there to a hit's result,
     ``l2`` and ``dram`` what a miss takes beyond, ``burst`` of all of DRAM for a request and ``channel_burst`` of a
     channel; ``shared`` as ``l1``. ``queued``: instructions of an SM that wait for the load/store unit before no more
-    are issued; ``room``: requests between that and L1. ``oldest``: whether the oldest warp goes first."""
+    are issued; ``room``: requests between that and L1. ``oldest``: whether the oldest warp goes first. ``port_shift``:
+    of the sectors that a port to L2 passes in a cycle."""
 
     front: int
     l1: int
@@ -147,6 +148,7 @@ class Times(NamedTuple):
     channels: int
     schedulers: int
     oldest: int
+    port_shift: int
 
 
 def times(gpu: Gpu) -> Times:
@@ -171,6 +173,7 @@ def times(gpu: Gpu) -> Times:
         channels=gpu.dram.channels,
         schedulers=gpu.schedulers,
         oldest=int(SCHEDULERS.index(gpu.scheduler) in (GREEDY, OLDEST)),
+        port_shift=shift_of(gpu.crossbar.sectors),
     )
 
 

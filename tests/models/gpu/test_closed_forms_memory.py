@@ -146,8 +146,6 @@ def test_ports_of_l2(sms, slices, each):
 @pytest.mark.parametrize(
     ("sectors", "past_l1", "each"), [(1, 1, 8), (1, 4, 8), (2, 1, 8), (2, 2, 4), (2, 4, 4), (4, 8, 2)]
 )
-    ("sectors", "past_l1", "each"), [(1, 1, 8), (1, 4, 8), (2, 1, 8), (2, 2, 4), (2, 4, 4), (4, 8, 2)]
-)
 @pytest.mark.parametrize("way", ["past L1", "through L1", "copies"])
 def test_a_stream_from_l2_takes_its_sectors_over_what_ports_and_unit_pass(way, sectors, past_l1, each):
     """Accesses of 8 sectors that depend on nothing, from one SM and one slice. L1 looks up 4 sectors a cycle."""
