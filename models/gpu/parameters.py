@@ -141,7 +141,7 @@ class GpuCache(Strict):
         return self.size_bytes // (self.line_bytes * self.ways * self.slices)
 
 
-class Crossbar(Strict):
+class GpuCrossbar(Strict):
     """Between SMs and slices of L2. ``sectors`` (of ``l2.sector``) pass each SM's and each slice's port in a cycle, one
     way and the other; those that go together are of one SM and for one slice. ``past_l1``: sectors of an access that
     passes L1 (also a copy to shared memory) that the load/store unit gives the port in a cycle, as far as the port's
@@ -259,7 +259,7 @@ class Gpu(Block):
     """The second cache, one for all."""
     interconnect_cycles: Cycles = Field(default=0, alias="interconnect")
     """From an SM to L2, and the same back."""
-    crossbar: Crossbar = Crossbar()
+    crossbar: GpuCrossbar = GpuCrossbar()
     """How much passes between an SM and L2 in a cycle."""
     dram: GpuDram
     """The memory of the GPU."""
