@@ -30,6 +30,13 @@ def test_one_gpu_in_a_node_with_cores(name):
     assert machine.node.num_cores >= 1
 
 
+def test_l2_of_an_a100_gives_what_its_whitepaper_says():
+    """5,120 bytes a cycle, of 40 MB in slices of 512 KB."""
+    found = gpu("a100")
+    assert found.l2.slices * found.crossbar.sectors * found.l2.sector_bytes == 5120
+    assert found.l2.size_bytes // found.l2.slices == 512 * 1024
+
+
 def test_rtx3070_reproduces_the_latencies_that_accel_sim_shows():
     """Load to use in L1 43 and L2 239 cycles, dependent integer instructions 7, an empty kernel over 5,000."""
     found = gpu("rtx3070")
