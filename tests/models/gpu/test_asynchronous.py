@@ -197,10 +197,11 @@ def test_an_arrival_behind_copies_of_a_warp_waits_for_those_before_it():
     assert behind - between == pytest.approx(DRAM + DRAM_QUEUES, abs=DEPENDENT)
 
 
-def test_groups_of_sms_side_by_side_copy_as_those_in_strict_order():
+@pytest.mark.parametrize("sectors", [1, 2, 4])
+def test_groups_of_sms_side_by_side_copy_as_those_in_strict_order(sectors):
     blocks = [[loading(copies(0, 4096 * k, 256, 8, 512)) + chain(k % 7)] for k in range(12)]
     trace = launch(blocks, shared=1024)
-    on = target(sms=4, dram={"channels": 2}, l2={"slices": 4})
+    on = target(sms=4, dram={"channels": 2}, l2={"slices": 4}, crossbar={"sectors": sectors})
     strict = detailed.simulate(trace, on)[0]
     found = in_threads(2, lambda team: simulate_in_groups(trace, on, None, team))
     assert [each[0].cycles for each in found] == [strict.cycles] * 2
