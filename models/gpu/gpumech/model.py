@@ -22,7 +22,7 @@ accesses), in the printed form O(instructions of a warp).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -31,6 +31,7 @@ from manyscale.models.gpu.gpumech import (
     functional_caches,
     printed_form,
     replay_state,
+    waves,
 )
 from manyscale.models.gpu.gpumech import (
     replay as gpumech_replay,
@@ -55,7 +56,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm import limits as sm_limits
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 4  # raised when results change
+VERSION: Final = 5  # raised when results change
 PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
 ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
 
@@ -73,7 +74,9 @@ class L2State:
 class GpuMechEstimate:
     """A launch. ``cycles``: without launch latency; ``cpi``: cycles per warp instruction of an SM that gets blocks;
     ``stack``: its parts by CAUSES, which sum to it. Requests to L1 and L2 and their misses, those that wait for a miss
-    of another counted as misses of neither. Of blocks, in the extended form, int64[blocks]: SM, begin and end."""
+    of another counted as misses of neither. Of blocks, in the extended form, int64[blocks]: SM, begin and end, -1 of
+    blocks that were skipped (gpu/gpumech/waves.py); ``half_width``: relative, of the cycles, had all skipped
+    waves the shortest or the longest of the measured waves' (0: nothing was skipped)."""
 
     launch_id: int
     cycles: float
@@ -87,6 +90,7 @@ class GpuMechEstimate:
     block_sm: np.ndarray
     block_begin: np.ndarray
     block_end: np.ndarray
+    half_width: float = 0.0
 
 
 def l2_of(gpu: Gpu) -> L2State:
@@ -174,6 +178,9 @@ def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_h
         l1_counts=l1_counts,
         l2_counts=l2.caches.counts.copy(),
         chosen=chosen,
+        waves=waves.may_skip(
+            waves.measures(outlined, lines, sms * slots, gpu.l2.slices), outlined.num_blocks, sms * slots
+        ),
     )
 
 
@@ -244,8 +251,10 @@ def _estimate(profile: Profile, cycles: float, stack: Mapping[str, float], block
 
 
 def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
+    """Of a large launch of like blocks its first and last waves are replayed, else all of it; the stack is that of what
+    was replayed."""
     blocks = np.zeros(profile.outline.num_blocks, replay_state.BLOCK)
-    spent = np.zeros(len(CAUSES))
+    spent, skip = np.zeros(len(CAUSES)), np.zeros(2, np.int64)
     sms, slots, _ = profile.shape.tolist()
     own = profile.outline
     cycles = gpumech_replay.replay(
@@ -254,12 +263,21 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
             own.first_line, own.block_warps, int(np.diff(own.block_warps).max(initial=0)),
             _interval(own),
         ),
-        times_of(gpu), sms, slots, spent, blocks,
+        times_of(gpu), sms, slots, spent, blocks, profile.waves, skip,
     )  # fmt: skip
+    first, end = skip.tolist()
+    half_width = 0.0
+    if end:
+        of_wave, half_range = waves.skip_cycles(blocks["begin"], first, sms * slots)
+        number = (end - first) // (sms * slots)
+        skipped = round(number * of_wave)
+        waves.placed(blocks, first, end, skipped)
+        cycles += skipped
+        half_width = number * half_range / cycles
     cpi = cycles * sms / max(1, profile.num_instructions)
     total = float(spent.sum())
     stack = {name: cpi * each / total if total else 0.0 for name, each in zip(CAUSES, spent.tolist(), strict=True)}
-    return _estimate(profile, float(cycles), stack, blocks)
+    return replace(_estimate(profile, float(cycles), stack, blocks), half_width=half_width)
 
 
 def _interval(own: Outline) -> int:

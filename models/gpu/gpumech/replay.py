@@ -48,6 +48,7 @@ from manyscale.models.gpu.gpumech.replay_state import (
     push,
 )
 from manyscale.models.gpu.gpumech.residents import begin_block, finish_segment
+from manyscale.models.gpu.gpumech.waves import LAST_WAVES, skipped_blocks
 from manyscale.models.kernels import allocation_free, by_reference, inlined, inner, njit
 
 PIECE: Final = 8  # instructions of a warp that are issued together,
@@ -190,8 +191,24 @@ def _happen(state, launch, limits, taken, number, now):  # type: ignore[no-untyp
     return False
 
 
+@inlined
+def _leave_out(state, launch, first, end):  # type: ignore[no-untyped-def]
+    """Blocks [first, end) are skipped: what others wait for that these miss is there."""
+    begin, last = launch.first_line[launch.block_warps[first]], launch.first_line[launch.block_warps[end]]
+    i = 0
+    while i < len(launch.found):
+        if i == begin:
+            i = last
+            continue
+        leader = launch.found[i].leader
+        if begin <= leader < last:
+            state.there[leader] = 1
+            state.fetched[leader] = 1
+        i += 1
+
+
 @allocation_free
-def _run(state, launch, limits, taken, num_sms, slots):  # type: ignore[no-untyped-def]
+def _run(state, launch, limits, taken, num_sms, slots, waves, skip):  # type: ignore[no-untyped-def]
     """Blocks begin in turn on the SMs, and then where one ends: the cycle in which the last one does."""
     state, launch, taken = by_reference(state), by_reference(launch), by_reference(taken)
     num_blocks = len(state.block)
@@ -215,6 +232,12 @@ def _run(state, launch, limits, taken, num_sms, slots):  # type: ignore[no-untyp
             elif _happen(state, launch, limits, taken, number, now):
                 left -= 1
                 if given < num_blocks:
+                    skipped = skipped_blocks(state.block, given, num_sms * slots, waves, LAST_WAVES)
+                    if skipped > 0:
+                        skip[0], skip[1] = given, given + skipped
+                        _leave_out(state, launch, given, given + skipped)
+                        given += skipped
+                        left -= skipped
                     ended = state.block[number - num_warps]
                     begin_block(state, launch, given, ended.sm, ended.slot, limits.schedulers, now, now)
                     given += 1
@@ -232,9 +255,10 @@ def _ring(size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def replay(launch, limits, num_sms, slots, stack, block):  # type: ignore[no-untyped-def]
-    """Cycles of a launch. ``stack`` float64[causes]: cycles of warps by what they were spent on; ``block``
-    BLOCK[blocks] is filled."""
+def replay(launch, limits, num_sms, slots, stack, block, waves, skip):  # type: ignore[no-untyped-def]
+    """Cycles of a launch, but for blocks [skip[0], skip[1]), int64[2], which are filled in. ``stack`` float64[causes]:
+    cycles of warps by what they were spent on; ``block`` BLOCK[blocks] is filled. ``waves`` uint8[waves], at which
+    blocks may be skipped (gpu/gpumech/waves.py)."""
     num_blocks = len(launch.block_warps) - 1
     schedulers = num_sms * limits.schedulers
     # an access at least a request, and each warp may bring those of a piece when there still is room
@@ -257,4 +281,4 @@ def replay(launch, limits, num_sms, slots, stack, block):  # type: ignore[no-unt
         np.zeros((limits.slices, SLICE_PERIODS), PERIOD), np.full((limits.slices, 2), -1),
         np.zeros((limits.channels, DRAM_PERIODS), TRANSFER), np.full((limits.channels, 2), -1),
     )  # fmt: skip
-    return _run(state, launch, limits, taken, num_sms, slots) + 1
+    return _run(state, launch, limits, taken, num_sms, slots, waves, skip) + 1

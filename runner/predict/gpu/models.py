@@ -253,6 +253,7 @@ def _of_estimate(
         return result
     return replace(
         result,
+        half_width=found.half_width,
         block=np.arange(len(found.block_sm)),
         block_sm=found.block_sm,
         block_start=found.block_begin,
