@@ -136,13 +136,21 @@ def simulate(
 
 
 def simulate_pieces(
-    pieces: Iterable[LaunchTrace], gpu: Gpu, memory: Memory | None = None
+    pieces: Iterable[LaunchTrace],
+    gpu: Gpu,
+    memory: Memory | None = None,
+    num_instructions: int | None = None,
+    told: Callable[[float], None] | None = None,
 ) -> tuple[LaunchResult, Memory]:
-    """The same for a launch that comes in pieces of consecutive blocks, of which only those are held that run."""
+    """The same for a launch that comes in pieces of consecutive blocks, of which only those are held that run.
+    ``num_instructions``: warp instructions of all pieces, by which buckets of the IPC are chosen; without it they are
+    estimated from the first."""
     following = iter(pieces)
     first = next(following)
     x, y, z = first.grid
-    return _simulated(_Running(first, x * y * z, following, gpu, prepared(memory, gpu)), None, None)
+    running = _Running(first, x * y * z, following, gpu, prepared(memory, gpu), num_instructions=num_instructions)
+    with watched(running.share, told if running.num_instructions > SMALL else None):
+        return _simulated(running, None, None)
 
 
 def _simulated(
@@ -169,7 +177,7 @@ class _Running:
 
     def __init__(
         self, trace: LaunchTrace, num_blocks: int, following: Iterator[LaunchTrace], gpu: Gpu, memory: Memory,
-        clusters: bool = True,
+        clusters: bool = True, num_instructions: int | None = None,
     ) -> None:  # fmt: skip
         self.trace = trace
         self._gpu = gpu
@@ -181,8 +189,9 @@ class _Running:
         window = memory_state.shortest_reply_cycles(gpu)
         sms = min(gpu.sms, num_blocks)  # those that get a block
         self.memory = memory_state.with_ports(memory, sms)
-        instructions = trace.num_instructions * num_blocks // max(1, trace.num_blocks)
-        self._ipc_cycles = bucket_cycles(instructions, gpu)
+        if num_instructions is None:
+            num_instructions = trace.num_instructions * num_blocks // max(1, trace.num_blocks)
+        self._ipc_cycles = bucket_cycles(num_instructions, gpu)
         controlled = is_controlled(trace, gpu.core is not None)
         self._pieces = LaunchPieces.begin(trace, following, gpu, controlled, cluster)
         self._limits = sm_limits(
@@ -206,7 +215,8 @@ class _Running:
         self._clock = np.array([0, window, _WINDOWS])
         self._asked = array("d")  # rows of ``_count``
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
-        self._instructions, self._skipped = instructions, 0  # of the launch, and of blocks that are not simulated
+        self.num_instructions = num_instructions  # of the launch
+        self._skipped = 0  # those of blocks that are not simulated
         self._most_in_flight = 4 * sms * window * gpu.crossbar.sectors
 
     def run(self) -> int:
@@ -220,7 +230,7 @@ class _Running:
 
     def share(self) -> float:
         """Of the launch's warp instructions, those that were issued or skipped; for any thread."""
-        return (float(self.sm.core["instructions"].sum()) + self._skipped) / max(self._instructions, 1)
+        return (float(self.sm.core["instructions"].sum()) + self._skipped) / max(self.num_instructions, 1)
 
     def asks(self, whether: bool) -> None:
         """Whether each block is asked for before it is given out."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from manyscale.models.gpu.launch_program import LaunchProgram, launch_program, r
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm.state import Sm
 from manyscale.models.workload.launch_trace import LaunchTrace
+
+SHARE: Final = 0.5
 
 
 @dataclass
@@ -36,12 +39,9 @@ class LaunchPieces:
         return LaunchPieces(pieces, gpu, program, first.num_blocks, controlled, cluster, forgets)
 
     def go_on(self, sm: Sm) -> bool:
-        """One more piece; those before the first block that runs are forgotten, and what SMs keep of places is set
-        back. False: there is none. O(what is held)."""
-        piece = next(self.pieces, None)
-        if piece is None:
-            return False
-        more = launch_program(piece, self.gpu, asynchronous=True, controlled=self.controlled, cluster=self.cluster)
+        """More pieces; those before the first block that runs are forgotten, and what SMs keep of places is set back.
+        False: there is none. O(what comes): it is at least SHARE of what stays, so that what stays is not copied for
+        each of many small pieces."""
         old = self.program
         running = sm.block["number"]
         first = int(running.min(initial=self.end, where=running >= 0)) if self.forgets else int(old.first_block[0])
@@ -50,23 +50,24 @@ class LaunchPieces:
         warp = int(old.block_warps[begin])
         instruction, request = int(old.warp_instructions[warp]), int(old.warp_requests[warp])
         word = int(old.warp_words[warp])
-        joined = LaunchProgram(
-            static=old.static,
-            operand=old.operand,
+        more = self._following(SHARE * (len(old.instruction) - instruction))
+        if not more:
+            return False
+        own = {"block_warps": begin, "warp_instructions": warp, "warp_requests": warp, "warp_words": warp}
+        begins = {"instruction": instruction, "active": instruction, "requests": instruction}
+        begins |= {"request": request, "written": request, "words": word}
+        joined = old._replace(
             first_block=np.array([first]),
-            block_warps=_joined(old.block_warps[begin:], more.block_warps),
-            warp_instructions=_joined(old.warp_instructions[warp:], more.warp_instructions),
-            warp_requests=_joined(old.warp_requests[warp:], more.warp_requests),
-            instruction=np.concatenate((old.instruction[instruction:], more.instruction)),
-            active=np.concatenate((old.active[instruction:], more.active)),
-            requests=np.concatenate((old.requests[instruction:], more.requests)),
-            request=np.concatenate((old.request[request:], more.request)),
-            written=np.concatenate((old.written[request:], more.written)),
-            warp_words=_joined(old.warp_words[warp:], more.warp_words),
-            words=np.concatenate((old.words[word:], more.words)),
+            **{
+                name: _joined([getattr(old, name)[at:], *(getattr(each, name) for each in more)])
+                for name, at in own.items()
+            },
+            **{
+                name: np.concatenate([getattr(old, name)[at:], *(getattr(each, name) for each in more)])
+                for name, at in begins.items()
+            },
         )
         self.program = LaunchProgram(*map(read_only, joined))
-        self.end += piece.num_blocks
         sm.warp["at"] -= instruction
         sm.warp["last"] -= instruction
         sm.warp["next_request"] -= request
@@ -75,7 +76,25 @@ class LaunchPieces:
         sm.copy["run"] -= word
         return True
 
+    def _following(self, least: float) -> list[LaunchProgram]:
+        """The next pieces, of at least so many instructions together, as far as there are some."""
+        found: list[LaunchProgram] = []
+        size = 0
+        for piece in self.pieces:
+            found.append(
+                launch_program(piece, self.gpu, asynchronous=True, controlled=self.controlled, cluster=self.cluster)
+            )
+            self.end += piece.num_blocks
+            size += piece.num_instructions
+            if size >= least:
+                break
+        return found
 
-def _joined(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Offsets of two stretches, one behind the other, from 0 on."""
-    return np.concatenate((before - before[0], after[1:] + (before[-1] - before[0])))
+
+def _joined(offsets: Sequence[np.ndarray]) -> np.ndarray:
+    """Offsets of several stretches, one behind the other, from 0 on."""
+    found, end = [offsets[0] - offsets[0][0]], int(offsets[0][-1] - offsets[0][0])
+    for each in offsets[1:]:
+        found.append(each[1:] - each[0] + end)
+        end += int(each[-1] - each[0])
+    return np.concatenate(found)

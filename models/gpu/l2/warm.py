@@ -9,6 +9,8 @@ Cost: O(accesses x ways).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from manyscale.models.gpu import memory_state
@@ -27,25 +29,33 @@ def touch_blocks(trace: LaunchTrace, gpu: Gpu, memory: Memory, first: int, end: 
     begin, stop = trace.warp_accesses[trace.block_warps[[first, end]]].tolist()
     limits = memory_state.memory_limits(gpu)
     _touch(memory, limits, read_only(trace.sector[begin:stop]), read_only(trace.written[begin:stop]), SECTOR_BYTES)
-    _touch_copied(trace, memory, limits, *trace.block_warps[[first, end]].tolist())
+    if trace.words is not None and trace.warp_words is not None:
+        begin, stop = trace.warp_words[trace.block_warps[[first, end]]].tolist()
+        _touch_copied(trace.words[begin:stop], memory, limits)
 
 
 def touch(trace: LaunchTrace, gpu: Gpu, memory: Memory) -> None:
     """Change ``memory`` as the launch's accesses would. An L2 that forgets between launches is emptied first."""
+    touch_pieces((trace,), gpu, memory)
+
+
+def touch_pieces(pieces: Iterable[LaunchTrace], gpu: Gpu, memory: Memory) -> None:
+    """The same for a launch that comes in pieces of consecutive blocks, of which one is held at a time."""
     memory_state.reset_clock(memory)
     if not gpu.l2.kept_between_launches:
         memory_state.forget_all(memory)
     limits = memory_state.memory_limits(gpu)
-    _touch(memory, limits, read_only(trace.sector), read_only(trace.written), SECTOR_BYTES)
-    _touch_copied(trace, memory, limits, 0, trace.num_warps)
+    words = []
+    for trace in pieces:
+        _touch(memory, limits, read_only(trace.sector), read_only(trace.written), SECTOR_BYTES)
+        words += [] if trace.words is None else [trace.words]
+    for each in words:
+        _touch_copied(each, memory, limits)
 
 
-def _touch_copied(trace: LaunchTrace, memory: Memory, limits: MemoryLimits, first: int, end: int) -> None:
-    """What the bulk copies of warps [first, end) move, behind their other accesses."""
-    if trace.words is None or trace.warp_words is None:
-        return
-    begin, stop = trace.warp_words[[first, end]].tolist()
-    sector, writes = copied_sectors(trace.words[begin:stop], SECTOR_BYTES)
+def _touch_copied(words: np.ndarray, memory: Memory, limits: MemoryLimits) -> None:
+    """What bulk copies move, behind other accesses."""
+    sector, writes = copied_sectors(words, SECTOR_BYTES)
     written = np.where(writes, np.uint32(0xFFFFFFFF), np.uint32(0))
     _touch(memory, limits, read_only(sector), read_only(written), SECTOR_BYTES)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from manyscale.models.gpu.occupancy import resident_blocks
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.roofline.counts import row_counts, static_rows
+from manyscale.models.gpu.roofline.counts import RowCounts, row_counts, static_rows
 from manyscale.models.gpu.roofline.operations import work_of
 from manyscale.models.gpu.roofline.waits import KINDS, knows_lines, row_weights
 from manyscale.models.workload.launch_trace import LaunchTrace, Space
@@ -37,21 +37,32 @@ def regions_of(trace: LaunchTrace, profile: BlockProfile, gpu: Gpu, rules: Mappi
 
 def block_columns(trace: LaunchTrace, gpu: Gpu, rules: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The columns of LaunchResult that tell of blocks, but for when they ran, of all blocks. O(instructions)."""
-    profile = profile_of(trace)
+    return columns_of_blocks(trace, profile_of(trace), gpu, rules)
+
+
+def columns_of_blocks(
+    head: LaunchTrace, profile: BlockProfile, gpu: Gpu, rules: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The same from the sizes of all blocks; of ``head`` the instructions are not read."""
     return {
-        "block": np.arange(trace.num_blocks),
+        "block": np.arange(profile.num_blocks),
         "block_warp_instructions": profile.warp_instructions,
         "block_thread_instructions": profile.thread_instructions,
         "block_requests": profile.memory_requests,
-        "block_region": regions_of(trace, profile, gpu, rules).of_block.astype(np.int64),
+        "block_region": regions_of(head, profile, gpu, rules).of_block.astype(np.int64),
     }
 
 
 def work_columns(trace: LaunchTrace, gpu: Gpu) -> dict[str, np.ndarray]:
     """The columns of LaunchResult that tell what a launch does, all of it, on a GPU. O(instructions)."""
-    rows, counts = static_rows(trace, gpu), row_counts(trace)
-    amount, cycles = work_of(trace.static.opcodes, trace.static.opcode, rows, counts)
-    weights = row_weights(rows, counts) if knows_lines(trace) else np.zeros((0, len(KINDS)))
+    return columns_of_work(trace, row_counts(trace), gpu)
+
+
+def columns_of_work(head: LaunchTrace, counts: RowCounts, gpu: Gpu) -> dict[str, np.ndarray]:
+    """The same from what all its static instructions come to; of ``head`` the instructions are not read."""
+    rows = static_rows(head, gpu)
+    amount, cycles = work_of(head.static.opcodes, head.static.opcode, rows, counts)
+    weights = row_weights(rows, counts) if knows_lines(head) else np.zeros((0, len(KINDS)))
     return {"work": amount, "work_cycles": cycles, "row_weights": weights}
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -206,6 +207,7 @@ def _shards(study: Study) -> int:
 
 def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], team: Team = ALONE) -> Arrays:
     """The kind of unit: ``launches`` one after the other on ``gpu``, after ``before``. Result: to_arrays."""
+    from manyscale.runner.predict.gpu import pieces
     from manyscale.runner.predict.gpu.blocks import block_columns, with_blocks, work_columns
 
     streams, gpu = inputs["launches"], Gpu.model_validate(parameters["gpu"])
@@ -213,18 +215,26 @@ def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], 
     columns: dict[int, dict[str, np.ndarray]] = {}
     work: dict[int, dict[str, np.ndarray]] = {}
 
-    def opened(launch_id: int) -> LaunchTrace:
-        trace: LaunchTrace = team.once(lambda: streams.trace(launch_id))
+    model = lookup("gpu", parameters["model"])
+    most = pieces.WHOLE if hasattr(model, "takes_pieces") and model.takes_pieces(options) else None
+    streamed: dict[int, pieces.LaunchInPieces] = {}
+
+    def opened(launch_id: int) -> LaunchTrace | pieces.LaunchInPieces:
+        trace = pieces.opened(streams, launch_id, lambda: team.once(lambda: streams.trace(launch_id)), most)
+        if isinstance(trace, pieces.LaunchInPieces):
+            streamed[launch_id] = trace
+            return trace
         columns[launch_id] = block_columns(trace, gpu, options["regions"])
         work[launch_id] = work_columns(trace, gpu)
         return trace
 
-    before = map(streams.trace, parameters["before"])
-    model = lookup("gpu", parameters["model"])
+    before = (pieces.opened(streams, each, partial(streams.trace, each), most) for each in parameters["before"])
     launches = telling(map(opened, parameters["launches"]), parameters["sizes"])
     found = model.simulate(launches, before, gpu, options, team)
     results = []
     for each in found:
+        if each.launch_id in streamed:
+            columns[each.launch_id], work[each.launch_id] = streamed[each.launch_id].columns(gpu, options["regions"])
         own: dict[str, Any] = dict(work[each.launch_id])
         whole = replace(with_blocks(each, columns[each.launch_id]), **own)
         recorded = streams.recorded_blocks(each.launch_id)

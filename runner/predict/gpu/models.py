@@ -1,7 +1,8 @@
 """The models of GPUs behind one form: what a work unit calls, and how their results become LaunchResult.
 
 A model is a class with ``NAME``, ``DOMAIN``, ``version()``, ``check(study)`` and ``options(study)``. One without
-``HAS_PROFILE`` simulates launches at once (``simulate``); one with it looks at their instructions first (``outline``,
+``HAS_PROFILE`` simulates launches at once (``simulate``; it says by ``takes_pieces`` whether large ones may come in
+pieces, see pieces.py); one with it looks at their instructions first (``outline``,
 which reads of the GPU only what ``outline_reads`` says), then at what their accesses meet (``profile`` and
 ``profile_reads``), and predicts from that, configuration by configuration (``predict``).
 """
@@ -23,6 +24,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu.block_sampling import SampledBlocks
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.options import GpuChoice
+from manyscale.runner.predict.gpu.pieces import LaunchInPieces
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.progress import teller, telling
@@ -60,9 +62,15 @@ class Detailed:
         return {"order": study.options(GpuChoice).order, **of_blocks}
 
     @staticmethod
+    def takes_pieces(options: Mapping[str, Any]) -> bool:
+        """Whether ``simulate`` may be given a LaunchInPieces for a launch. SMs in windows share a launch that all of
+        them see, and what chooses blocks looks at all of them first."""
+        return bool(options["order"] == "strict" and options["sampler"] == "full")
+
+    @staticmethod
     def simulate(
-        launches: Iterable[LaunchTrace],
-        before: Iterable[LaunchTrace],
+        launches: Iterable[LaunchTrace | LaunchInPieces],
+        before: Iterable[LaunchTrace | LaunchInPieces],
         gpu: Gpu,
         options: Mapping[str, Any],
         team: Team,
@@ -74,9 +82,13 @@ class Detailed:
 
         memory = detailed.l2_of(gpu)
         for trace in before:
-            warm_l2.touch(trace, gpu, memory)
+            warm_l2.touch_pieces(trace if isinstance(trace, LaunchInPieces) else (trace,), gpu, memory)
         results = []
         for trace in launches:
+            if isinstance(trace, LaunchInPieces):
+                found, memory = detailed.simulate_pieces(trace, gpu, memory, trace.num_instructions, teller())
+                results.append(_of_detailed(found, detailed.CAUSES))
+                continue
             if options["order"] == "windows":
                 from manyscale.models.gpu.groups import simulate_in_groups
 

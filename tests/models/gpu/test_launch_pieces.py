@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from gpu_programs import integer, launch, load, store
 
-from manyscale.models.gpu.detailed import simulate, simulate_pieces
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.detailed import l2_of, simulate, simulate_pieces
+from manyscale.models.gpu.l2 import warm
 from manyscale.models.gpu.launch_program import launch_program
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace
@@ -31,7 +33,7 @@ def whole() -> LaunchTrace:
         [
             [
                 *(integer(1, 1) for _ in range(5 + 7 * block % 30)),
-                load(2, 8 * block + warp),
+                load(2, *range(8 * block + warp, 2000 + 8 * block + warp, 125)),
                 store(900 - block, source=2),
             ]
             for warp in range(3)
@@ -57,12 +59,23 @@ def pieces(trace: LaunchTrace, blocks: int) -> Iterator[LaunchTrace]:
 
 
 @pytest.mark.parametrize("blocks", [1, 7, 39])
-def test_pieces_take_what_the_whole_takes(gpu: Gpu, blocks: int) -> None:
+def test_pieces_take_what_the_whole_takes(gpu: Gpu, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets of the IPC are few, so that their length depends on how many instructions the launch has."""
+    monkeypatch.setattr(detailed, "IPC_BUCKETS", 4)
     expected, _ = simulate(whole(), gpu)
-    found, _ = simulate_pieces(pieces(whole(), blocks), gpu)
+    found, _ = simulate_pieces(pieces(whole(), blocks), gpu, num_instructions=whole().num_instructions)
     for field in fields(expected):
         one, other = getattr(expected, field.name), getattr(found, field.name)
         assert np.array_equal(one, other), field.name
+
+
+def test_l2_is_as_the_whole_leaves_it(gpu: Gpu) -> None:
+    one, other = l2_of(gpu), l2_of(gpu)
+    warm.touch(whole(), gpu, one)
+    warm.touch_pieces(pieces(whole(), 7), gpu, other)
+    assert np.any(one.tag >= 0)
+    assert np.array_equal(one.tag, other.tag)
+    assert np.array_equal(one.last_use, other.last_use)
 
 
 def test_what_is_traced_is_not_copied(gpu: Gpu) -> None:
