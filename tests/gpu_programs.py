@@ -61,8 +61,8 @@ def atomic(to: int, *sectors: int) -> Instruction:
     return Instruction(UnitClass.load_store, to, (200,), Space.global_, Access.atomic, sectors)
 
 
-def copy(*sectors: int) -> Instruction:
-    return Instruction(UnitClass.load_store, None, (200,), Space.global_, Access.copy, sectors)
+def copy(*sectors: int, bypasses_l1: bool = False) -> Instruction:
+    return Instruction(UnitClass.load_store, None, (200,), Space.global_, Access.copy, sectors, bypasses_l1=bypasses_l1)
 
 
 def load_shared(to: int, words: int = 1) -> Instruction:

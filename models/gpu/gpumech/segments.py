@@ -26,6 +26,7 @@ from manyscale.models.gpu.launch_program import (
     MEMORY,
     MEMORY_BARRIER,
     NUM_UNITS,
+    REDUCTION,
     SHARED,
     STORE,
     LaunchProgram,
@@ -277,7 +278,7 @@ def _cut_warp(program, made, unit_busy, ready, place, warp, clock):  # type: ign
         if at + 1 == last:
             end = EXITS
         elif kind == MEMORY:
-            if does.passes_l1 and does.access >= ATOMIC:
+            if does.access == ATOMIC or does.access == REDUCTION:  # (copies may pass L1, too)
                 access[num_accesses - 1].wait = num_segments
                 end = WAITS
         elif kind == BARRIER:

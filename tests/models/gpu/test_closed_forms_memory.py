@@ -4,8 +4,6 @@ memory_kernel.py describes them (see test_closed_forms_sm.py).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from gpu_programs import (
     atomic,
@@ -158,7 +156,7 @@ def test_a_stream_from_l2_takes_its_sectors_over_what_ports_and_unit_pass(way, s
     def block(count):
         own = [[range(8 * (4 * i + w), 8 * (4 * i + w) + 8) for i in range(count)] for w in range(4)]
         if way == "copies":
-            return [[replace(copy(*eight), bypasses_l1=True) for eight in warp] for warp in own]
+            return [[copy(*eight, bypasses_l1=True) for eight in warp] for warp in own]
         return [[load(10 + i, *eight, bypasses_l1=way == "past L1") for i, eight in enumerate(warp)] for warp in own]
 
     memory = read_before(range(8 * 4 * 64), target)
