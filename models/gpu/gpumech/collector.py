@@ -35,7 +35,7 @@ from manyscale.models.gpu.gpumech.functional_caches import (
     mark_dirty,
     read,
     write,
-)
+)  # fmt: skip
 from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES
 from manyscale.models.kernels import allocation_free, by_reference, count_ones, inlined, njit
 
@@ -75,6 +75,7 @@ WALKER: Final = np.dtype(  # a warp that walks
     align=True,
 )
 _NOBODY: Final = -(1 << 40)  # of this launch
+_LONG: Final = 1 << 40  # turns
 RECENT: Final = 16  # turns by which warps of an SM may be out of step
 L2_TURNS: Final = 4  # from a miss of L1 until L2 answers it,
 DRAM_TURNS: Final = 6  # and what memory takes beyond
@@ -102,14 +103,15 @@ class Walk(NamedTuple):
 
 class _Stand(NamedTuple):
     """``walker`` WALKER[warps]; ``left`` int32[blocks], warps that walk; of each SM, ``running`` int32[SMs, warps],
-    ``held`` int64[SMs], how many, ``room`` int64[SMs] for blocks; ``moving`` int32[warps]: those of a turn; ``drawn``
-    int64[1]: a random number."""
+    ``held`` int64[SMs], how many, ``room`` int64[SMs] for blocks, ``wake`` int64[SMs], the turn before which
+    none moves; ``moving`` int32[warps]: those of a turn; ``drawn`` int64[1]: a random number."""
 
     walker: np.ndarray
     left: np.ndarray
     running: np.ndarray
     held: np.ndarray
     room: np.ndarray
+    wake: np.ndarray
     moving: np.ndarray
     drawn: np.ndarray
 
@@ -241,7 +243,7 @@ def _take(own, answer, levels, s, line, found, first):  # type: ignore[no-untype
             at, memory = _from_l2(answer, found, i, levels, line[i].tag, np.int64(line[i].sectors))
             if memory:
                 answer.level = FROM_DRAM
-            mark_dirty(l2, 0, at, np.int64(line[i].full))
+            mark_dirty(l2, levels.l2_rules, 0, at, np.int64(line[i].full))
     else:
         _store(answer, found, own.kind == STORES, levels, s, line, first, last)
 
@@ -296,7 +298,7 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: i
     levels = by_reference(_Levels(l1, by_reference(l1_rules), l2, by_reference(l2_rules), pending, l2.turn[0]))
     segment, block_warps = launch.segment, launch.block_warps
     walker, left, running, moving = stand.walker, stand.left, stand.running, stand.moving
-    count, room = stand.held, stand.room
+    count, room, wake = stand.held, stand.room, stand.wake
     num_blocks, num_sms = len(block_warps) - 1, len(room)
     resident = given
     while resident > 0:
@@ -304,16 +306,28 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: i
             l2.turn[which] += 1
         for s in range(num_sms):
             l1.turn[s] += 1
-            active = 0
+            now = l1.turn[s]
+            if now < wake[s]:
+                continue
+            active, ended, nearest = 0, False, now + _LONG
             for i in range(count[s]):
                 mine = walker[running[s, i]]
                 at = mine.segment
                 while at < mine.end and segment[at].accesses == 0:
                     at += 1
                 mine.segment = at
-                if at < mine.end and mine.turn <= l1.turn[s] and _moves(stand):
-                    moving[active] = running[s, i]
-                    active += 1
+                if at >= mine.end:
+                    ended = True
+                elif mine.turn > now:
+                    nearest = min(nearest, mine.turn)
+                else:
+                    nearest = now + 1
+                    if _moves(stand):
+                        moving[active] = running[s, i]
+                        active += 1
+            wake[s] = nearest
+            if active == 0 and not ended:
+                continue
             _take_turn(launch, stand, levels, s, active)
             kept = 0
             for i in range(count[s]):
@@ -330,6 +344,7 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: i
         for s in range(num_sms):
             while room[s] > 0 and given < num_blocks:
                 _begin_block(given, block_warps, running, count, s)
+                wake[s] = 0
                 if block_warps[given] < block_warps[given + 1]:
                     room[s] -= 1
                     resident += 1
@@ -366,21 +381,10 @@ def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: 
         _begin_block(given, block_warps, running, count, s)
         room[s] -= 1
         given += 1
-    stand = _Stand(walker, left, running, count, room, moving, np.ones(1, np.int64))
+    wake = np.zeros(num_sms, np.int64)
+    stand = _Stand(walker, left, running, count, room, wake, moving, np.ones(1, np.int64))
     _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given)
     l2.base[0] += len(launch.line)
-
-
-@njit(cache=True, nogil=True)
-def count_events(access, answer, met):  # type: ignore[no-untyped-def]
-    """Add up ``met`` int64[static, NUM_EVENTS]: what the executions of each instruction meet."""
-    for i in range(len(access)):
-        own, found = access[i], answer[i]
-        events = met[own.row]
-        events[TO_L1 + found.level] += 1
-        events[REQUESTS] += own.requests
-        events[SENT] += found.sent
-        events[FETCHED] += found.fetched
 
 
 @njit(cache=True, nogil=True)

@@ -9,7 +9,7 @@ A sector of which a store wrote all bytes can be read; one that was written in p
 model adds the parts up). Frames that were missed in the same turn are not replaced, nor are dirty ones before they are
 as many as the cache's share of them.
 
-Cost: O(1) for each line that is accessed, O(ways) for each that is replaced.
+Cost: O(1) for each line that is accessed or replaced; O(ways) where all clean lines of a set are on their way.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ LINE: Final = np.dtype(
         ("waiting", "u8"),  # requests for each sector that wait, a byte of each
         ("turn", "i4"),  # from which on what was missed last is there
         ("chain", "i4"),  # next of its bucket
+        ("older", "i4"), ("newer", "i4"),  # of its set, of those that were written to or the others, by last use
         ("valid", "u1"), ("dirty", "u1"),  # sectors
         ("missed", "u1"),  # sectors missed before ``turn``
         ("memory", "u1"),  # those of them that memory answers
@@ -47,15 +48,17 @@ READS, READ_MISSES, READ_PENDING, WRITTEN, WRITE_MISSES, WRITTEN_BACK = range(6)
 
 class Caches(NamedTuple):
     """C caches of one geometry. ``line`` LINE[C, sets x ways], ``bucket``
-    int32[C, B] (heads of chains, -1: none), ``lines`` int32[C, sets] (how many of each set are in use). ``counts``
-    int64[6], as above; ``clock`` int64[1]: uses so far; ``turn`` int64[C], or of each slice: the turn now;
-    ``dirty`` int64[C]: lines that were written to. ``leader`` int64[C, lines, sectors]: who missed each last, counted
+    int32[C, B] (heads of chains, -1: none), ``lines`` int32[C, sets] (how many of each set are in use), ``ends``
+    int32[C, sets, 2, 2]: of the clean and of the dirty lines of each set, the one that was not used for longest and the
+    one that was used last, -1: none. ``counts`` int64[6], as above; ``clock`` int64[1]: uses so far; ``turn`` int64[C],
+    or of each slice: the turn now; ``dirty`` int64[C]: lines that were written to. ``leader`` int64[C, lines, sectors]: who missed each last, counted
     on from launch to launch, where this one's begin at ``base`` int64[1]; -1: nobody.
     ``slice_masks`` int64[] and ``slice_shift`` int64[1]: which higher bits of a line change its slice of L2."""
 
     line: np.ndarray
     bucket: np.ndarray
     lines: np.ndarray
+    ends: np.ndarray
     counts: np.ndarray
     clock: np.ndarray
     turn: np.ndarray
@@ -111,6 +114,7 @@ def caches(
         line=np.empty((number, lines), LINE),
         bucket=np.full((number, 1 << (2 * lines - 1).bit_length()), _NOWHERE, np.int32),
         lines=np.zeros((number, sets), np.int32),
+        ends=np.full((number, sets, 2, 2), _NOWHERE, np.int32),
         counts=np.zeros(6, np.int64),
         clock=np.zeros(1, np.int64),
         turn=np.zeros(cache.slices if count is None else count, np.int64),
@@ -126,6 +130,7 @@ def forget_all(held: Caches) -> None:
     """Empty them."""
     held.bucket[:] = _NOWHERE
     held.lines[:] = 0
+    held.ends[:] = _NOWHERE
     held.counts[:] = 0
     held.dirty[:] = 0
 
@@ -157,10 +162,45 @@ def find(held, c, tag):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def use(held, c, at):  # type: ignore[no-untyped-def]
+def _leave(held, rules, c, at):  # type: ignore[no-untyped-def]
+    """A line leaves the list that it is in."""
+    lines = held.line[c]
+    mine = lines[at]
+    ends = held.ends[c, _index(rules, mine.tag), 1 if mine.dirty else 0]
+    if mine.older >= 0:
+        lines[mine.older].newer = mine.newer
+    else:
+        ends[0] = mine.newer
+    if mine.newer >= 0:
+        lines[mine.newer].older = mine.older
+    else:
+        ends[1] = mine.older
+
+
+@inlined
+def _join(held, rules, c, at):  # type: ignore[no-untyped-def]
+    """A line is the one of its list that was used last."""
+    lines = held.line[c]
+    mine = lines[at]
+    ends = held.ends[c, _index(rules, mine.tag), 1 if mine.dirty else 0]
+    mine.older = ends[1]
+    mine.newer = _NOWHERE
+    if ends[1] >= 0:
+        lines[ends[1]].newer = at
+    else:
+        ends[0] = at
+    ends[1] = at
+
+
+@inlined
+def use(held, rules, c, at):  # type: ignore[no-untyped-def]
     """A line is used."""
     held.clock[0] += 1
-    held.line[c, at].used = held.clock[0]
+    mine = held.line[c, at]
+    mine.used = held.clock[0]
+    if mine.newer >= 0:
+        _leave(held, rules, c, at)
+        _join(held, rules, c, at)
 
 
 @inlined
@@ -177,19 +217,37 @@ def _unchain(held, c, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def mark_dirty(held, c, at, sectors):  # type: ignore[no-untyped-def]
-    """Sectors of a line were written to."""
+def mark_dirty(held, rules, c, at, sectors):  # type: ignore[no-untyped-def]
+    """Sectors of the line that was used last were written to."""
     line = held.line[c, at]
     if line.dirty == 0 and sectors:
         held.dirty[c] += 1
-    line.dirty |= sectors
+        _leave(held, rules, c, at)
+        line.dirty |= sectors
+        _join(held, rules, c, at)
+    else:
+        line.dirty |= sectors
 
 
 @inlined
-def _victim(held, rules, c, first, turn):  # type: ignore[no-untyped-def]
+def _oldest(lines, at, turn):  # type: ignore[no-untyped-def]
+    """The first of a list that is not on its way, from ``at`` on; -1: none."""
+    while at >= 0 and lines[at].turn > turn and lines[at].missed != 0:
+        at = lines[at].newer
+    return at
+
+
+@inlined
+def _victim(held, rules, c, first, turn, ends):  # type: ignore[no-untyped-def]
     """The line of a full set that makes room, and whether it must be waited for."""
     lines = held.line[c]
     stays = held.dirty[c] < rules.dirty_limit
+    clean = _oldest(lines, ends[0, 0], turn)
+    dirty = np.int32(-1) if stays else _oldest(lines, ends[1, 0], turn)
+    if clean >= 0 or dirty >= 0:
+        if dirty < 0 or (clean >= 0 and lines[clean].used < lines[dirty].used):
+            return np.int64(clean), False
+        return np.int64(dirty), False
     at, written, coming = -1, -1, -1
     for i in range(first, first + rules.ways):
         line = lines[i]
@@ -219,8 +277,9 @@ def place(held, rules, c, tag, turn):  # type: ignore[no-untyped-def]
         at = first + held.lines[c, index]
         held.lines[c, index] += 1
     else:
-        at, in_flight = _victim(held, rules, c, first, turn)
+        at, in_flight = _victim(held, rules, c, first, turn, held.ends[c, index])
         _unchain(held, c, at)
+        _leave(held, rules, c, at)
         if lines[at].dirty:
             held.dirty[c] -= 1
         if rules.write == BACK:
@@ -237,7 +296,9 @@ def place(held, rules, c, tag, turn):  # type: ignore[no-untyped-def]
     bucket = _bucket(held.bucket, tag)
     line.chain = held.bucket[c, bucket]
     held.bucket[c, bucket] = at
-    use(held, c, at)
+    held.clock[0] += 1
+    line.used = held.clock[0]
+    _join(held, rules, c, at)
     return at, in_flight
 
 
@@ -269,7 +330,7 @@ def read(held, rules, c, tag, sectors, which):  # type: ignore[no-untyped-def]
         if in_flight:
             blocked = sectors
     else:
-        use(held, c, at)
+        use(held, rules, c, at)
     line = held.line[c, at]
     pending = sectors & line.missed if line.turn > held.turn[which] else 0
     missing = sectors & ~line.valid
@@ -330,6 +391,6 @@ def write(held, rules, c, tag, sectors, full):  # type: ignore[no-untyped-def]
             return
         at, _ = place(held, rules, c, tag, _LATER)
     else:
-        use(held, c, at)
+        use(held, rules, c, at)
     held.line[c, at].valid |= full
-    mark_dirty(held, c, at, sectors)
+    mark_dirty(held, rules, c, at, sectors)

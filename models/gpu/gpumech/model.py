@@ -41,11 +41,11 @@ from manyscale.models.gpu.gpumech.collector import (
     FOUND,
     NUM_EVENTS,
     Walk,
-    count_events,
     touch_in_order,
     walk,
 )
 from manyscale.models.gpu.gpumech.functional_caches import CacheRules, Caches
+from manyscale.models.gpu.gpumech.miss_events import count_events
 from manyscale.models.gpu.gpumech.outline import Outline, ProfileError, of_last_gpu, outline_of, outline_reads
 from manyscale.models.gpu.gpumech.profiles import Profile, from_arrays, to_arrays
 from manyscale.models.gpu.gpumech.replay_state import CAUSES, times_of
