@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.mark.parametrize(("folder", "launch", "rounds", "first_bound", "further_bound"), [
     ("misc/rodinia-b+tree-128-1000", 1, 50, 1, 2.5), ("bfs", 9, 30, 1.4, 2.8),
-    ("misc/simple-trace-example", 1, 40, 1.6, 4.5), ("misc/simple-trace-example", 1, 100, 2, 20),
+    ("misc/simple-trace-example", 1, 40, 1.6, 4.5), ("misc/simple-trace-example", 1, 100, 2.8, 20),
     ("misc/simtune-ffmakernel-4096-16", 1, 24, 7, 20),
 ])  # fmt: skip
 def test_against_the_cycle_level_model(

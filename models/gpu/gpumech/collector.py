@@ -37,7 +37,8 @@ from manyscale.models.gpu.gpumech.functional_caches import (
     write,
 )  # fmt: skip
 from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES
-from manyscale.models.kernels import allocation_free, by_reference, count_ones, inlined, njit
+from manyscale.models.gpu.gpumech.slices import slice_of
+from manyscale.models.kernels import allocation_free, by_reference, inlined, njit
 
 FROM_L1, FROM_L2, FROM_DRAM = range(3)  # levels
 (TO_L1, TO_L2, TO_DRAM, REQUESTS, SENT, FETCHED, NUM_EVENTS) = range(7)  # columns of what an instruction meets:
@@ -129,27 +130,11 @@ class _Levels(NamedTuple):
 
 
 @inlined
-def _slice_of(l2, line):  # type: ignore[no-untyped-def]
-    """As gpu/l2/crossbar_kernel.py has it."""
-    slices = len(l2.turn)
-    if slices & (slices - 1):
-        return (line ^ (line >> 7) ^ (line >> 13)) % slices
-    masks = l2.slice_masks
-    index = line & (slices - 1)
-    high = line >> l2.slice_shift[0]
-    if len(masks) == 0:
-        return (index ^ high) & (slices - 1)
-    for bit in range(len(masks)):
-        index ^= (count_ones(high & masks[bit]) & 1) << bit
-    return index
-
-
-@inlined
 def _from_l2(own, found, number, levels, tag, sectors):  # type: ignore[no-untyped-def]
     """L2 is asked for sectors of line ``number``: its frame there, and the mask of those that memory answers."""
     l2, pending = levels.l2, levels.pending
     mine = found[number]
-    which = _slice_of(l2, tag)
+    which = slice_of(l2, tag)
     written_back = l2.counts[WRITTEN_BACK]
     at, missing, before, _, _ = read(l2, levels.l2_rules, 0, tag, sectors, which)
     if pending and not mine.waits & WAITS_L1:
@@ -210,7 +195,7 @@ def _store(answer, found, through_l1, levels, s, line, first, last):  # type: ig
         write(l2, levels.l2_rules, 0, tag, sectors, full)
         count = count_of(sectors)
         answer.sent += count
-        found[i].slice = _slice_of(l2, tag)
+        found[i].slice = slice_of(l2, tag)
         found[i].sent = count
         found[i].written_back = l2.counts[WRITTEN_BACK] - written_back
     answer.level = FROM_L2
@@ -398,7 +383,7 @@ def touch_in_order(request, written, l2, l2_rules):  # type: ignore[no-untyped-d
         if written[i]:
             write(l2, l2_rules, 0, tag, bit, bit if written[i] == FULL else 0)
         else:
-            which = _slice_of(l2, tag)
+            which = slice_of(l2, tag)
             at, missing, _, _, _ = read(l2, l2_rules, 0, tag, bit, which)
             if missing:
                 fill(l2, 0, at, missing, which, missing, 1, _NOBODY)

@@ -51,8 +51,8 @@ class Caches(NamedTuple):
     int32[C, B] (heads of chains, -1: none), ``lines`` int32[C, sets] (how many of each set are in use), ``ends``
     int32[C, sets, 2, 2]: of the clean and of the dirty lines of each set, the one that was not used for longest and the
     one that was used last, -1: none. ``counts`` int64[6], as above; ``clock`` int64[1]: uses so far; ``turn`` int64[C],
-    or of each slice: the turn now; ``dirty`` int64[C]: lines that were written to. ``leader`` int64[C, lines, sectors]: who missed each last, counted
-    on from launch to launch, where this one's begin at ``base`` int64[1]; -1: nobody.
+    or of each slice: the turn now; ``dirty`` int64[C]: lines that were written to. ``leader`` int64[C, lines, sectors]:
+    who missed each last, counted on from launch to launch, where this one's begin at ``base`` int64[1]; -1: nobody.
     ``slice_masks`` int64[] and ``slice_shift`` int64[1]: which higher bits of a line change its slice of L2."""
 
     line: np.ndarray
