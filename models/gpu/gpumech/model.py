@@ -56,7 +56,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm import limits as sm_limits
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 6  # raised when results change
+VERSION: Final = 7  # raised when results change
 PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
 ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
 
@@ -268,12 +268,12 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
     first, end = skip.tolist()
     half_width = 0.0
     if end:
-        of_wave, half_range = waves.skip_cycles(blocks["begin"], first, sms * slots)
+        of_wave, off = waves.skip_cycles(blocks["begin"], first, sms * slots)
         number = (end - first) // (sms * slots)
         skipped = round(number * of_wave)
         waves.placed(blocks, first, end, skipped)
         cycles += skipped
-        half_width = number * half_range / cycles
+        half_width = number * off / cycles
     cpi = cycles * sms / max(1, profile.num_instructions)
     total = float(spent.sum())
     stack = {name: cpi * each / total if total else 0.0 for name, each in zip(CAUSES, spent.tolist(), strict=True)}

@@ -8,7 +8,7 @@ and its longest block. Waves are skipped only where each of these is, in the mea
 the waves that say how long one takes, and no skipped wave is far from it. How long a wave takes is the mean time from
 each block's begin to that of the block one wave behind, once it agrees between waves (the rule of
 sampling/tbpoint/state.py, which lies above models); where it never does, all waves are replayed. A wave that is skipped
-takes as long; the range of the measured ones is the interval.
+takes as long; the interval is the range of the measured ones, and no narrower than what may differ unnoticed.
 
 Not in the source (Huang, dissertation, Georgia Institute of Technology, 2015). Cost: O(segments + accesses + lines)
 once for a profile, O(blocks) and a replay of few waves for each prediction.
@@ -117,10 +117,12 @@ def skipped_blocks(block, given, size, waves, lasting):  # type: ignore[no-untyp
 
 
 def skip_cycles(begin: np.ndarray, first: int, size: int) -> tuple[float, float]:
-    """(cycles of a wave, half the range of those of single waves), from when the blocks [0, ``first``) began."""
+    """(cycles of a wave, how many it may be off), from when the blocks [0, ``first``) began: half the range of those of
+    single waves, but no less than the share by which what skipped waves do may differ in the mean."""
     of_wave = begin[first - (KNOWN + 1) * size : first].reshape(-1, size).mean(axis=1)
     apart = np.diff(of_wave)
-    return float(apart.mean()), float(np.ptp(apart)) / 2
+    mean = float(apart.mean())
+    return mean, max(float(np.ptp(apart)) / 2, _MEAN_DIFFERS * mean)
 
 
 def placed(blocks: np.ndarray, first: int, end: int, cycles: int) -> None:

@@ -82,7 +82,8 @@ _GPU: Final = {
     ),
     "gpumech": (
         "GPU gpumech ({gpu_form}): representative warps stand for all, and the time that they wait for each other, for "
-        "MSHRs and for DRAM follows from formulas. Launches run one after the other.",
+        "MSHRs and for DRAM follows from formulas. Launches run one after the other. Of large launches whose waves of "
+        "blocks are alike, some waves may stand for others; the interval of the cycles is then how far they differ.",
     ),
 }
 _SAMPLED_INTERVALS: Final = (  # instead of the CPU model's

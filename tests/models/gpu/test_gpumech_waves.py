@@ -60,7 +60,7 @@ def test_a_wave_of_arithmetic_takes_as_long_as_its_chain(gpu):
     found, _ = both([chain(300)] * (SMS * WAVES), gpu)
     assert skipped(found) == SMS * (WAVES - waves.FIRST_WAVES - waves.LAST_WAVES)
     assert found.cycles == pytest.approx(WAVES * 300 * CHAIN, rel=0.01)
-    assert found.half_width < 0.001
+    assert 0 < found.half_width <= 0.02  # waves are equal: it is what may differ unnoticed
 
 
 @pytest.mark.parametrize("reach", [1 << 20, 64])
