@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.gpumech.collector import BLOCKS_L1, FROM_DRAM, LED_L1, LED_L2, WAITS_L1, WAITS_L2
-from manyscale.models.gpu.gpumech.queues import served, transferred
+from manyscale.models.gpu.gpumech.queues import in_turn, served, transferred
 from manyscale.models.gpu.gpumech.replay_state import DRAM, L1, L2, MSHR, QUEUE, SHARED, later, push
 from manyscale.models.gpu.gpumech.residents import finish_segment
 from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES, STORES_PAST_L1
@@ -27,9 +27,7 @@ from manyscale.models.kernels import inlined, inner
 from manyscale.models.kernels.event_heap import pop
 from manyscale.models.kernels.event_heap import push as add
 
-_AHEAD: Final = 96  # cycles that an SM's accesses are looked up ahead of the others'
 _ALL: Final = 1 << 20  # more requests than an access has: all of its lines are looked at
-_TURN: Final = 4  # cycles that a request waits for its slice, from which on others' turns come between
 
 
 @inlined
@@ -115,6 +113,14 @@ def _fetch(state, launch, taken, limits, line, sent, count, time, store):  # typ
 
 
 @inlined
+def _taken_in(taken, limits, which, at, count):  # type: ignore[no-untyped-def]
+    """When a slice has taken ``count`` requests that arrive at ``at``."""
+    if limits.in_order:
+        return in_turn(taken.slices_free, which, at, count)
+    return served(taken.slices, taken.slices_full, which, at, count)
+
+
+@inlined
 def _pass(state, launch, own, line, store, limits, taken, s, count, time):  # type: ignore[no-untyped-def]
     """Up to ``count`` requests to a line leave at ``time`` and pass the crossbar: how many, when they are answered, and
     when the last of them has passed, if that had to wait. Ports' times count what passes a port in a cycle."""
@@ -124,12 +130,12 @@ def _pass(state, launch, own, line, store, limits, taken, s, count, time):  # ty
     shift = limits.port_shift
     begin = max(time << shift, unit.sent)
     at = max(begin, unit.port)
-    end = served(taken.slices, taken.slices_full, which, at, 1)
-    waits = end - at - 1 > _TURN << shift
+    end = _taken_in(taken, limits, which, at, 1)
+    waits = end - at - 1 > limits.turn << shift
     if waits:
         count = 1
     elif count > 1:
-        end = max(end + count - 1, served(taken.slices, taken.slices_full, which, end, count - 1))
+        end = max(end + count - 1, _taken_in(taken, limits, which, end, count - 1))
     unit.sent = begin + count
     unit.port = end
     looked = _at_slice(state, which, (end - 1) >> shift, -(-count >> shift))
@@ -248,7 +254,7 @@ def work_off(state, launch, limits, taken, s, now):  # type: ignore[no-untyped-d
     while unit.head < unit.tail:
         own = state.waiting[s, unit.head & mask]
         time = max(time, own.ready)
-        if time > now + _AHEAD:
+        if time > now + limits.ahead:
             break
         time = _send(state, launch, limits, taken, s, own, time)
         if own.lines > 0:

@@ -48,8 +48,8 @@ from manyscale.models.gpu.gpumech.functional_caches import CacheRules, Caches
 from manyscale.models.gpu.gpumech.miss_events import count_events
 from manyscale.models.gpu.gpumech.outline import Outline, ProfileError, of_last_gpu, outline_of, outline_reads
 from manyscale.models.gpu.gpumech.profiles import Profile, from_arrays, to_arrays
-from manyscale.models.gpu.gpumech.replay_state import CAUSES, times_of
-from manyscale.models.gpu.launch_program import NUM_UNITS, launch_program
+from manyscale.models.gpu.gpumech.replay_state import CAUSES, in_order, times_of
+from manyscale.models.gpu.launch_program import COPY, MEMORY, NUM_UNITS, launch_program
 from manyscale.models.gpu.memory_state import memory_limits
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
@@ -263,7 +263,8 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
             own.first_line, own.block_warps, int(np.diff(own.block_warps).max(initial=0)),
             _interval(own),
         ),
-        times_of(gpu), sms, slots, spent, blocks, profile.waves, skip,
+        in_order(times_of(gpu)) if _copies_past_l1(own) else times_of(gpu),
+        sms, slots, spent, blocks, profile.waves, skip,
     )  # fmt: skip
     first, end = skip.tolist()
     half_width = 0.0
@@ -278,6 +279,12 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
     total = float(spent.sum())
     stack = {name: cpi * each / total if total else 0.0 for name, each in zip(CAUSES, spent.tolist(), strict=True)}
     return replace(_estimate(profile, float(cycles), stack, blocks), half_width=half_width)
+
+
+def _copies_past_l1(own: Outline) -> bool:
+    """Whether a launch does: operands of products of matrices, whose blocks read the same lines in step."""
+    copies = (own.static["kind"] == MEMORY) & (own.static["access"] == COPY) & (own.static["passes_l1"] != 0)
+    return bool((copies & (own.executed > 0)).any())
 
 
 def _interval(own: Outline) -> int:

@@ -279,6 +279,7 @@ def replay(launch, limits, num_sms, slots, stack, block, waves, skip):  # type: 
     taken = Taken(
         np.zeros((num_sms, PERIODS), PERIOD), np.full((num_sms, 2), -1),
         np.zeros((limits.slices, SLICE_PERIODS), PERIOD), np.full((limits.slices, 2), -1),
+        np.zeros(limits.slices, np.int64),
         np.zeros((limits.channels, DRAM_PERIODS), TRANSFER), np.full((limits.channels, 2), -1),
     )  # fmt: skip
     return _run(state, launch, limits, taken, num_sms, slots, waves, skip) + 1

@@ -20,6 +20,8 @@ CAUSES: Final = (
     "BASE", "DEP", "L1", "L2", "DRAM", "MSHR", "QUEUE", "SHARED", "ISSUE", "UNIT", "BARRIER", "DRAIN",
 )  # fmt: skip
 BASE, DEP, L1, L2, DRAM, MSHR, QUEUE, SHARED, ISSUE, UNIT, BARRIER, DRAIN = range(12)
+_AHEAD: Final = 96  # cycles: what Times.ahead and Times.turn are, unless in order
+_TURN: Final = 4
 HORIZON: Final = 4096  # cycles, a power of two: of the wheel of events
 
 WARP: Final = np.dtype(  # or what else things happen at, of which only ``time`` and ``next`` are used
@@ -131,7 +133,9 @@ class Times(NamedTuple):
     ``l2`` and ``dram`` what a miss takes beyond, ``burst`` of all of DRAM for a request and ``channel_burst`` of a
     channel; ``shared`` as ``l1``. ``queued``: instructions of an SM that wait for the load/store unit before no more
     are issued; ``room``: requests between that and L1. ``oldest``: whether the oldest warp goes first. ``port_shift``:
-    of the sectors that a port to L2 passes in a cycle."""
+    of the sectors that a port to L2 passes in a cycle. ``in_order``: whether slices of L2 take requests in the order of
+    their times; then ``ahead``, how far an SM's accesses are looked up before those of others, and ``turn``, how long a
+    request waits for its slice before others' turns come between, are 0."""
 
     front: int
     l1: int
@@ -149,6 +153,9 @@ class Times(NamedTuple):
     schedulers: int
     oldest: int
     port_shift: int
+    in_order: int
+    ahead: int
+    turn: int
 
 
 def times(gpu: Gpu) -> Times:
@@ -174,10 +181,18 @@ def times(gpu: Gpu) -> Times:
         schedulers=gpu.schedulers,
         oldest=int(SCHEDULERS.index(gpu.scheduler) in (GREEDY, OLDEST)),
         port_shift=shift_of(gpu.crossbar.sectors),
+        in_order=0,
+        ahead=_AHEAD,
+        turn=_TURN,
     )
 
 
 times_of: Final = of_last_gpu(times)
+
+
+def in_order(times: Times) -> Times:
+    """For launches whose SMs move from slice to slice of L2 together: who comes first there is who holds up whom."""
+    return times._replace(in_order=1, ahead=0, turn=0)
 
 
 @inlined

@@ -59,6 +59,18 @@ def test_copies_of_a_group_overlap(gpu):
     assert cycles([*apart, *ends], gpu) - cycles([apart[0], *ends], gpu) == pytest.approx(20, abs=12)
 
 
+@pytest.mark.theory
+def test_a_slice_takes_requests_of_many_sms_one_after_the_other(gpu):
+    """Forty SMs ask it for a sector each in the same cycle: the last is answered 39 cycles after the first."""
+    far = [FAR * i for i in range(4000)]
+    l2 = gpumech.l2_of(gpu)
+    of_slice = gpumech.collect(launch([[[copy(each, bypasses_l1=True) for each in far]]]), gpu, l2).found["slice"]
+    same = [each for each, number in zip(far, of_slice.tolist(), strict=True) if number == of_slice[0]][:40]
+    blocks = [[[copy(each, bypasses_l1=True), GROUP, other(UnitClass.copy_wait), integer(1)]] for each in same]
+    times = [gpumech.predict(gpumech.collect(launch(blocks[:n]), gpu, l2), gpu).cycles for n in (1, 40)]
+    assert times[1] - times[0] == 39
+
+
 @pytest.mark.parametrize("past_l1", [True, False])
 def test_which_segment_waits_for_a_copy(gpu, past_l1):
     """That which waits for its group; of those whose group nobody waits for, the last."""
