@@ -145,8 +145,14 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     several = np.maximum(0, sharing - case.machine.node.num_gpus).sum()
     joined, devices = joins(case), launches.column("gpu_operations", "device")
     copied = np.count_nonzero(np.isin(kind, _COPIES)) if len(kind) else launches.tables["copies"].num_rows
+    if gpu is not None and gpu.host_link is not None:
+        if len(kind):
+            copied = 0 if joined else copied
+        elif not joined and case.study.mapping.launches is None:  # those behind the last launch are left
+            last = launches.column("launches", "launch_id").max(initial=0)
+            copied = np.count_nonzero(launches.column("copies", "before_launch_id") > last)
     counts = {
-        "copies": 0 if joined and len(kind) and gpu is not None and gpu.host_link is not None else copied,
+        "copies": copied,
         "launches-of-ranks": 0 if joined else np.count_nonzero(launch),
         "shared-gpus": 0 if joined else several,
         "ranks-in-turn": several if joined and not case.study.options(GpuChoice).mps else 0,

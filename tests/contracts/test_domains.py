@@ -265,7 +265,9 @@ def test_copies_and_other_gpus():
     workload = gpu_workload(Launch("k", (4, 3)))
     copies = pa.Table.from_pylist([{"before_launch_id": 1, "address": 0, "bytes": 8}], COPIES_SCHEMA)
     copied = replace(workload, tables={**workload.tables, "copies": copies}, is_checked=True)
-    assert features(copied, (0,), "rtx3070", copied)["copies"] == 1
+    assert "copies" not in features(copied, (0,), "rtx3070", copied)
+    without = {"name": "rtx3070", "node": {"gpu": {"host_link": None}}}
+    assert features(copied, (0,), without, copied)["copies"] == 1
     several = {"name": "rtx3070", "node": {"gpus": 4}}
     assert features(workload, (0,), several, workload)["several-gpus"] == 3
     assert not {"copies", "several-gpus"} & set(features(workload, (0,), "rtx3070", workload))

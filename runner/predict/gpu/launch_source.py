@@ -18,6 +18,7 @@ from manyscale.models.workload import PhaseKind
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
+from manyscale.runner.predict.gpu.copies import Copies, copies_of
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.partial import check_blocks
@@ -107,6 +108,8 @@ class LaunchSource(PhaseSource):
         duration[launches.is_launch] = 0
         if self._joins:  # streams take the times of launches
             return duration
+        if self._copies is not None:
+            duration[executions.phase] += self._copies.before(len(duration))
         np.add.at(duration, executions.phase, found.duration_ps[np.searchsorted(found.plan.row, executions.launch)])
         return duration
 
@@ -114,7 +117,8 @@ class LaunchSource(PhaseSource):
         plan, executions = self._plan, self._launches.executions
         own = np.array([self._cores.cpu_ratio, self._gpu.frequency_hz, self._gpu.launch_latency_cycles, self._joins])
         digest = array_digest(executions.phase, executions.launch, plan.row, plan.representative, own)
-        return [*self._cores.content(), digest]
+        copied = [] if self._copies is None else [array_digest(self._copies.launch, self._copies.took_ps)]
+        return [*self._cores.content(), digest, *copied]
 
     def fixed_phases(self) -> np.ndarray:
         return self._launches.is_launch
@@ -148,10 +152,14 @@ class LaunchSource(PhaseSource):
         predicted = self._predictions(done)
         figures = self._cores.figures(of_run, done)
         figures = figures | statistics.launch_statistics(self._launches, predicted, self._gpu)
+        if self._copies is not None:
+            figures |= self._copies.statistics()
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
 
     def notes(self, done: Done) -> Sequence[Note]:
         own = [*self._cores.notes(done), *self._plan.notes()]
+        if self._copies is not None:
+            own += self._copies.notes()
         if not (self._joins and self._launches.is_whole_run):
             return own
         text = "the trace tells streams, and not when the host gave them what: all launches are given at once"
@@ -165,10 +173,15 @@ class LaunchSource(PhaseSource):
             start, end = (replayed.arrays[f"given_{name}_ps"][launch >= 0] for name in ("start", "end"))
         else:
             begin = tables.begin_of_phases(self._launches.workload, replayed.phase_ps, replayed.arrays["end_ps"])
+            if self._copies is not None:
+                begin = begin + self._copies.before(len(begin))
             start, end = tables.times_of_executions(self._launches, predicted, begin)
         own = tables.launch_tables(self._launches, predicted, start, end, self._name, self._gpu)
         if replayed.has_devices:
             own["gpu_streams"] = stream_table(self._launches.workload, launch, replayed.arrays)
+        elif self._copies is not None and len(self._copies):
+            given = self._copies.given(self._launches.workload, start, end)
+            own["gpu_streams"] = stream_table(self._launches.workload, *given)
         return self._cores.tables(done, replayed) | own
 
     @property
@@ -179,6 +192,13 @@ class LaunchSource(PhaseSource):
     def _predictions(self, done: Done) -> Predictions:
         """What each launch is taken to be."""
         return predictions(self._launches.source, self._plan, self._gpu, done[self._last].results)
+
+    @cached_property
+    def _copies(self) -> Copies | None:
+        """Those of a trace that tells launches in one stream alone; None for others."""
+        if self._joins or not self._launches.is_whole_run:
+            return None
+        return copies_of(self._launches.source, self._gpu)
 
     @cached_property
     def _parts(self) -> list[launch_units.Part]:

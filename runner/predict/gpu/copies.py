@@ -1,0 +1,96 @@
+"""Copies of a trace that tells launches alone: Accel-Sim's lists have the bytes of each copy to the GPU and its place
+among the launches, and nothing of the host. Each is taken to be synchronous, from pageable memory, as programs copy
+that name no stream: the launches behind it wait for it, and it waits for those before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from manyscale.models.gpu.device.program import ENGINES
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.models.workload.notes import Note, changes
+from manyscale.runner.predict.statistic import Statistic
+
+_G = GpuOperationKind
+
+
+@dataclass(frozen=True)
+class Copies:
+    """``launch`` int64[n]: row of the launch behind each, ascending; ``bytes`` and ``took_ps`` int64[n]."""
+
+    launch: np.ndarray
+    bytes: np.ndarray
+    took_ps: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.launch)
+
+    def before(self, count: int) -> np.ndarray:
+        """int64[count]: picoseconds of those before each launch."""
+        found = np.zeros(count, np.int64)
+        np.add.at(found, self.launch, self.took_ps)
+        return found
+
+    def notes(self) -> list[Note]:
+        if not len(self):
+            return []
+        text = (
+            "the trace tells copies to the GPU, and neither those back nor what the host does: launches wait for the "
+            "copies before them, which take what node.gpu.host_link makes of them from pageable memory, and change no "
+            "cache"
+        )
+        return [changes("copies-in-turn", text, count=len(self))]
+
+    def statistics(self) -> dict[str, Statistic]:
+        """As a replay of streams has them."""
+        if not len(self):
+            return {}
+        return {
+            "gpu.copies": Statistic(len(self), "1", "count", "copies to, from and between GPUs"),
+            "gpu.copied_bytes": Statistic(int(self.bytes.sum()), "B", "total", "bytes of these"),
+            "gpu.copy_time": Statistic(
+                int(self.took_ps.sum()) / 1e12, "s", "total", "time of copies, summed over them"
+            ),
+        }
+
+    def given(self, workload: Workload, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """(rows of launches, -1 of copies; arrays of a replay's result): copies and launches, which last from ``start``
+        to ``end`` (int64[launches])."""
+        count, number = len(start), len(self)
+        until = np.cumsum(self.took_ps)
+        of_launch = np.append(0, until)[np.searchsorted(self.launch, self.launch, "right")]  # behind all of its launch
+        copied = start[self.launch] - (of_launch - until)
+        begins = np.concatenate((start, copied - self.took_ps))
+        arrays = {
+            "given_start_ps": begins,
+            "given_given_ps": begins,
+            "given_end_ps": np.concatenate((end, copied)),
+            "given_kind": np.repeat((int(_G.launch), int(_G.copy_to_device)), (count, number)),
+            "given_engine": np.repeat((0, ENGINES.index("copies to the GPU")), (count, number)),
+            "given_gpu": np.zeros(count + number, np.int64),
+            "given_rank": np.zeros(count + number, np.int64),
+            "given_stream": np.append(
+                workload.column("launches", "stream").astype(np.int64), np.zeros(number, np.int64)
+            ),
+            "given_bytes": np.append(np.zeros(count, np.int64), self.bytes),
+        }
+        return np.append(np.arange(count), np.full(number, -1)), arrays
+
+
+def copies_of(launches: Workload, gpu: Gpu) -> Copies:
+    """Those before launches of the table; none where nothing tells how fast they are."""
+    known = launches.column("launches", "launch_id")
+    before, size = (launches.column("copies", name).astype(np.int64) for name in ("before_launch_id", "bytes"))
+    link = gpu.host_link
+    mine = np.isin(before, known) if link is not None else np.zeros(len(before), np.bool_)
+    size, row = size[mine], np.searchsorted(known, before[mine])
+    if link is None:
+        return Copies(row, size, size)
+    per_byte = link.bandwidth_ps_per_byte if link.pageable_ps_per_byte is None else link.pageable_ps_per_byte
+    order = np.argsort(row, kind="stable")
+    size, row = size[order], row[order]
+    return Copies(row, size, link.latency_ps + np.rint(size * per_byte).astype(np.int64))
