@@ -70,7 +70,7 @@ def touch_pieces(pieces: Iterable[LaunchTrace], gpu: Gpu, memory: Memory) -> Non
     if not gpu.l2.kept_between_launches:
         memory_state.forget_all(memory)
     limits = memory_state.memory_limits(gpu)
-    words: list[np.ndarray] = []
+    words = [np.zeros(0, np.int64)]
     following = _noting_words(pieces, words)
     first = next(following)
     x, y, z = first.grid
@@ -87,8 +87,7 @@ def touch_pieces(pieces: Iterable[LaunchTrace], gpu: Gpu, memory: Memory) -> Non
         program, stand = _go_on(program, stand, launch_program(piece, gpu))
         _walk(memory, limits, program, l1, rules, stand, False)
     _walk(memory, limits, program, l1, rules, stand, True)
-    for each in words:
-        _touch_copied(each, memory, limits)
+    _touch_copied(np.concatenate(words), memory, limits)
 
 
 def _noting_words(pieces: Iterable[LaunchTrace], words: list[np.ndarray]) -> Iterator[LaunchTrace]:
