@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from manyscale.models.gpu.l2.slices import index_masks, slice_masks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm.limits import shift_of
 from manyscale.models.gpu.sm.state import NEVER, REQUEST
@@ -17,19 +17,6 @@ from manyscale.models.gpu.sm.state import NEVER, REQUEST
 ) = range(9)  # fmt: skip
 _PLACES: Final = 512  # of a queue, to begin with
 _PAST: Final = -1e18  # cycles
-_HASHES: Final = {  # Rau, "Pseudo-randomly interleaved memory" (ISCA 1991): which higher bits change which bit of an
-    # index of 16, 32, 64 (polynomials 5, 37, 67; equations as given by Khairy et al., IEEE TPDS 2017)
-    16: ((0, 3, 4, 6, 8, 9, 10, 11), (0, 1, 3, 5, 6, 7, 8, 12), (1, 2, 4, 6, 7, 8, 9), (2, 3, 5, 7, 8, 9, 10)),
-    32: (
-        (0, 3, 5, 6, 9, 10, 11, 12, 13), (1, 4, 6, 7, 10, 11, 12, 13, 14), (0, 2, 3, 6, 7, 8, 9, 10, 14),
-        (1, 3, 4, 7, 8, 9, 10, 11), (2, 4, 5, 8, 9, 10, 11, 12),
-    ),
-    64: (
-        (0, 5, 6, 10, 12, 15, 16, 17, 18), (0, 1, 5, 7, 10, 11, 12, 13, 15), (1, 2, 6, 8, 11, 12, 13, 14, 16),
-        (2, 3, 7, 9, 12, 13, 14, 15, 17), (3, 4, 8, 10, 13, 14, 15, 16, 18), (4, 5, 9, 11, 14, 15, 16, 17),
-    ),
-}  # fmt: skip
-
 
 LINE: Final = np.dtype(  # of L2: sectors; those of a set fit into a line of the host's caches
     [
@@ -163,8 +150,8 @@ class Memory(NamedTuple):
 class MemoryLimits(NamedTuple):
     """Numbers that the kernels read, all int64 but the times of DRAM (float64, cycles of the SM's clock).
 
-    A request's channel and slice follow from the bits of its address above ``index_shift``: as many as there are
-    slices, changed by those above ``hash_shift`` through the masks ``hash_masks`` (an array int64; empty: modulo).
+    A request's slice follows from its line, by ``hash_shift`` and ``hash_masks`` (gpu/l2/slices.py), its channel from
+    the slice. ``index_shift`` is that of a line in an address.
     """
 
     slices: int
@@ -231,7 +218,7 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
         slice_shift=-1 if slices & (slices - 1) else shift_of(slices),
         request_shift=l2.sector_bytes.bit_length() - 1,
         index_shift=line_shift,
-        hash_shift=line_shift + (slices - 1).bit_length() + 1,
+        hash_shift=(slices - 1).bit_length() + 1,
         latency=_latency(gpu),
         mshrs=l2.mshrs,
         merges=l2.merges,
@@ -255,16 +242,11 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
         cdlr=cycles("cdlr"),
         wr=cycles("wr"),
         simple=int(timing is None),
-        hash_masks=_masks(slices),
-        set_masks=_masks(l2.num_sets),
+        hash_masks=slice_masks(slices),
+        set_masks=index_masks(l2.num_sets),
         port=gpu.crossbar.sectors,
         port_shift=shift_of(gpu.crossbar.sectors),
     )
-
-
-@cache
-def _masks(size: int) -> np.ndarray:
-    return np.array([sum(1 << bit for bit in bits) for bits in _HASHES.get(size, ())], np.int64)
 
 
 def _latency(gpu: Gpu) -> int:

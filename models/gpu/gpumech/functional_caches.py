@@ -53,7 +53,7 @@ class Caches(NamedTuple):
     one that was used last, -1: none. ``counts`` int64[6], as above; ``clock`` int64[1]: uses so far; ``turn`` int64[C],
     or of each slice: the turn now; ``dirty`` int64[C]: lines that were written to. ``leader`` int64[C, lines, sectors]:
     who missed each last, counted on from launch to launch, where this one's begin at ``base`` int64[1]; -1: nobody.
-    ``slice_masks`` int64[] and ``slice_shift`` int64[1]: which higher bits of a line change its slice of L2."""
+    ``slice_masks`` int64[] and ``slice_shift`` int64[1]: those of gpu/l2/slices.py."""
 
     line: np.ndarray
     bucket: np.ndarray
@@ -106,7 +106,7 @@ def cache_rules(cache: GpuCache, size_bytes: int | None = None) -> CacheRules:
 def caches(
     cache: GpuCache, rules: CacheRules, count: int | None = None, slice_masks: np.ndarray | None = None
 ) -> Caches:
-    """``count`` empty caches, or (None) an L2, whose ``slice_masks`` are those of gpu/memory_state.py."""
+    """``count`` empty caches, or (None) an L2, whose ``slice_masks`` are those of gpu/l2/slices.py."""
     sets = rules.set_mask + 1
     lines = sets * rules.ways
     number = 1 if count is None else count

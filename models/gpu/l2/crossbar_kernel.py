@@ -11,37 +11,25 @@ from __future__ import annotations
 
 from typing import Final
 
+from manyscale.models.gpu.l2.slices import hashed, slice_of_line
 from manyscale.models.gpu.sm.state import NEVER
-from manyscale.models.kernels import count_ones, inner_inlined, merged, separate
+from manyscale.models.kernels import inner_inlined, merged, separate
 
 CROSSBAR: Final = 2  # cycles from an SM to a slice's port
 _LOOKUP: Final = 1  # from the end of the latency to the lookup
 
 
-@merged
-def _hashed(index, high, masks, size):  # type: ignore[no-untyped-def]
-    if len(masks) == 0:
-        return (index ^ high) & (size - 1)
-    for bit in range(len(masks)):
-        index ^= (count_ones(high & masks[bit]) & 1) << bit
-    return index
-
-
 @inner_inlined
 def slice_of(request, limits):  # type: ignore[no-untyped-def]
     """The slice of a request among all of the GPU."""
-    address = request << limits.request_shift
-    if limits.slice_shift < 0:
-        line = address >> limits.index_shift
-        return (line ^ (line >> 7) ^ (line >> 13)) % limits.slices
-    index = (address >> limits.index_shift) & (limits.slices - 1)
-    return _hashed(index, address >> limits.hash_shift, limits.hash_masks, limits.slices)
+    line = request >> limits.sector_shift
+    return slice_of_line(line, limits.slices, limits.hash_shift, limits.hash_masks)
 
 
 @inner_inlined
 def set_of(line, limits):  # type: ignore[no-untyped-def]
     rest = line // limits.slices if limits.slice_shift < 0 else line >> limits.slice_shift
-    return _hashed(rest & limits.set_mask, rest >> limits.set_shift, limits.set_masks, limits.set_mask + 1)
+    return hashed(rest & limits.set_mask, rest >> limits.set_shift, limits.set_masks, limits.set_mask + 1)
 
 
 @merged
