@@ -88,8 +88,8 @@ def read_kernels(path: Path) -> list[CudaKernel]:
             rows = {name: values[first:end] for name, values in columns.items()}
             if len(each.get("listed", ())) not in (0, end - first):
                 raise ValueError(f"{end - first} instructions are listed")
-            if not isinstance(each["name"], str):
-                raise ValueError("a kernel's name is no text")
+            if not all(isinstance(text, str) for text in (each["name"], *each["opcodes"])):
+                raise ValueError("a kernel's name, or an opcode, is no text")
             for name in ("shared_bytes", "registers", "architecture"):
                 each[name] = whole(each[name], path / KERNELS, name, most=MOST_OF_COLUMN)
             details = _details(each, known, first, end) if "texts" in each else None

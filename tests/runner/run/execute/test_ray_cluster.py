@@ -167,7 +167,7 @@ def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_takes_no_unit(
 def test_a_unit_that_is_merely_long_keeps_its_worker(cluster: RayExecutor, tmp_path: Path) -> None:
     """In a kernel for several times as long as a worker may be silent."""
     with closing(RayExecutor(num_workers=1, pulse=Pulse(seconds=0.1, most_missed=5))) as executor:
-        found = run(executor, [odd_unit("is_long", rounds=3_000_000_000)], Store(tmp_path))
+        found = run(executor, [odd_unit("is_long", rounds=6_000_000_000)], Store(tmp_path))
     (outcome,) = found.values()
     assert not outcome.error
     assert outcome.attempts == 1
