@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from manyscale.models.gpu.sm.kernel import BLOCK_ENDED, advance, start_block
 from manyscale.models.gpu.windows_kernel import END, HELD, NEXT, TURN
-from manyscale.models.kernels import inner, merged, separate
+from manyscale.models.kernels import inner, merged, seldom
 
 
 @inner
@@ -45,7 +45,7 @@ def _is_held(sm, limits, word):  # type: ignore[no-untyped-def]
     return last < word[HELD]
 
 
-@separate
+@seldom(gives="bool")
 def cluster_window(sm, program, limits, dispatch, begin, until):  # type: ignore[no-untyped-def]
     """True once all SMs are at ``until``; False if whoever brings blocks must be asked first."""
     word = dispatch.word

@@ -27,6 +27,7 @@ from manyscale.models.gpu.sm.control.rows import COLUMNS, code_lines, constant_l
 from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.memory_kernel import REPLY_CYCLES
 from manyscale.models.gpu.sm.state import CAUSES, Counted
+from manyscale.models.gpu.sm.wanted import want_for
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
 from manyscale.models.kernels.watching import watched
 from manyscale.models.workload.launch_trace import LaunchTrace
@@ -198,6 +199,7 @@ class _Running:
             gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, controlled=controlled,
             cluster=cluster,
         )  # fmt: skip
+        want_for(self._pieces.program, self._limits)
         registers, lines = room(trace, self._pieces.program, controlled)
         self.sm = sm_state.sm_state(
             gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers,

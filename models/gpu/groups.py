@@ -19,6 +19,7 @@ from manyscale.models.gpu.sm.asynchronous.state import room_for
 from manyscale.models.gpu.sm.control.rows import is_controlled
 from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.state import REQUEST, Counted
+from manyscale.models.gpu.sm.wanted import want_for
 from manyscale.models.kernels.shared_words import ABORT, WORDS
 from manyscale.models.kernels.team import ALONE, Team, Wanted
 from manyscale.models.kernels.watching import watched
@@ -100,6 +101,7 @@ class _Running:
             self._limits = sm_limits(
                 gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, first, controlled
             )
+            want_for(program, self._limits)
             self._sm = sm_state.sm_state(
                 gpu,
                 end - first,

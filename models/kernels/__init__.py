@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
-    "read_only", "read_soon", "separate",
+    "read_only", "read_soon", "seldom", "separate",
 ]  # fmt: skip
 
 
@@ -38,6 +38,7 @@ inlined: Final = _decorator("inlined")
 inner: Final = _decorator("inner")
 inner_inlined: Final = _decorator("inner_inlined")
 separate: Final = _decorator("separate")
+seldom: Final = _decorator("seldom")
 merged: Final = _decorator("merged")
 
 apart: Final = later(lambda: _style("apart"))

@@ -102,7 +102,7 @@ def sources_digest(module: str) -> str:
         if name not in reached:
             reached.add(name)
             rest += _source(name)[1]
-    return _hash("".join(f"{name} {_source(name)[0]}" for name in sorted(reached)))
+    return hashed("".join(f"{name} {_source(name)[0]}" for name in sorted(reached)))
 
 
 @cache
@@ -120,18 +120,18 @@ def _source(module: str) -> tuple[str, tuple[str, ...]]:
         plain_names = re.sub(r"#.*", "", names)
         modules = [held.get(name) for name in re.findall(r"(\w+)(?:\s+as\s+\w+)?", plain_names)]
         imported += [module.__name__ for module in modules if isinstance(module, ModuleType)]
-    return _hash(text), tuple(name for name in imported if name in sys.modules)
+    return hashed(text), tuple(name for name in imported if name in sys.modules)
 
 
-def _hash(text: str) -> str:
+def hashed(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _described(kind: Any) -> str:
+def described(kind: Any) -> str:
     """A type's text, the same in every process. A named tuple stands for its class, on which it may depend which
     functions are called."""
     if isinstance(kind, types.BaseTuple):
-        parts = ", ".join(_described(part) for part in kind)
+        parts = ", ".join(described(part) for part in kind)
         own = getattr(kind, "instance_class", None)
         of = "" if own is None else f"{own.__module__}.{own.__qualname__} {sources_digest(own.__module__)}"
         return f"{of}({parts})"
@@ -139,6 +139,11 @@ def _described(kind: Any) -> str:
 
 
 _by_name: dict[str, tuple[Any, Any]] = {}  # functions that others refer to by these names: dispatcher, signature
+
+
+def refer_by_name(name: str, kernel: Any, signature: Any) -> None:
+    """What calls the kernel refers to ``name``, which is no name of Numba's."""
+    _by_name[name] = kernel, signature
 
 
 def link_by_name(kernel: Any) -> None:
@@ -202,9 +207,9 @@ class KernelCache(caching._Cache):
     def _name(self, signature: Any, codegen: Any) -> str:
         function = self._function
         flags = config.OPT, config.BOUNDSCHECK, config.DEBUGINFO_DEFAULT
-        compiled_as = f"{codegen.magic_tuple()} {flags} {', '.join(map(_described, signature))}"
+        compiled_as = f"{codegen.magic_tuple()} {flags} {', '.join(map(described, signature))}"
         place = f"{function.__module__}.{function.__qualname__}-{function.__code__.co_firstlineno}"
-        return f"{place}-{sources_digest(function.__module__)}-{_hash(compiled_as)}.nbc"
+        return f"{place}-{sources_digest(function.__module__)}-{hashed(compiled_as)}.nbc"
 
     def _lock(self, path: Path) -> bool:
         """Be the one process that compiles this kernel, or wait for the one that does. Without a folder to write to
@@ -249,6 +254,10 @@ def _load(path: Path, context: Any) -> Any:
     needs, content = pickle.loads(content)
     for name, module, place, signature in needs:
         kernel = operator.attrgetter(place)(importlib.import_module(module))
+        if hasattr(kernel, "stand_in"):
+            if kernel.stand_in(context, signature) != name:
+                return None
+            continue
         kernel.compile(signature)
         link_by_name(kernel)
         if name not in _by_name:  # compiled again since, so it has another name

@@ -24,10 +24,11 @@ from numba.np import arrayobj
 
 from manyscale.models.kernels import quicker
 from manyscale.models.kernels.compiled import link_by_name, njit
+from manyscale.models.kernels.wanted import Seldom
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
-    "read_soon", "separate",
+    "read_soon", "seldom", "separate",
 ]  # fmt: skip
 
 
@@ -114,6 +115,13 @@ inner_inlined: Final = _compiled_once(_nrt=False, forceinline=True, no_cpython_w
 # As ``inner``, for large functions: what calls them refers to their code, where that of others is part of the caller's,
 # compiled once more with each caller, with the callers of these, and so on. So they are never put into their callers.
 separate: Final = _compiled_once(is_separate=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def seldom(function: Any, *, gives: str) -> Any:
+    """As ``separate``, for what few calls need: compiled once somebody calls its ``want``. It ``gives`` "nothing", an
+    "int" or a "bool"."""
+    return Seldom(separate(function), gives, _widest).call()
+
 
 # Put into its callers before these are compiled: for functions of one or two callers. What is compiled by itself is
 # compiled once more with each caller, and with the callers of these.

@@ -14,7 +14,7 @@ from manyscale.models.gpu.sm.asynchronous.state import GONE, MOST_OF_CLUSTER
 from manyscale.models.gpu.sm.l1_kernel import send
 from manyscale.models.gpu.sm.state import AT_BARRIER, MESSAGE, NEVER, WAITS_CLUSTER
 from manyscale.models.gpu.sm.warp_kernel import release
-from manyscale.models.kernels import inner, merged, separate
+from manyscale.models.kernels import inner, merged, seldom
 
 BYTES: Final = 0  # kinds of messages: bytes have come to a barrier, or are expected
 EXPECTED: Final = 1
@@ -121,7 +121,7 @@ def await_cluster(sm, limits, w, time):  # type: ignore[no-untyped-def]
     return NEVER
 
 
-@separate
+@seldom(gives="nothing")
 def leave(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
     """A warp has exited: those that are left are all that the cluster's barrier expects."""
     warp = sm.warp[w]
@@ -142,7 +142,7 @@ def begin_in_cluster(sm, slot):  # type: ignore[no-untyped-def]
         sm.peer[slot, rank] = 0
 
 
-@separate
+@seldom(gives="nothing")
 def take_message(sm, program, limits, tag, amount, time):  # type: ignore[no-untyped-def]
     """What another block of the cluster did arrives."""
     kind = (tag - MESSAGE) >> KIND_SHIFT

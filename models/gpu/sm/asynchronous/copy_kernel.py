@@ -25,7 +25,7 @@ from manyscale.models.gpu.sm.state import (
     WAITS_COPIES,
 )
 from manyscale.models.gpu.sm.warp_kernel import after_memory, release
-from manyscale.models.kernels import inner, merged, separate
+from manyscale.models.kernels import inner, merged, seldom
 from manyscale.models.workload.asynchronous import (
     ADDRESS_MASK,
     BARRIER_MASK,
@@ -137,7 +137,7 @@ def _send_next(sm, limits, copy, number, time):  # type: ignore[no-untyped-def]
         copy.rows -= 1
 
 
-@separate
+@seldom(gives="nothing")
 def move_copies(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """The unit's next requests, at ``time``: as many as the port to L2 is wide."""
     core = sm.core[0]
@@ -172,7 +172,7 @@ def move_copies(sm, program, limits, time):  # type: ignore[no-untyped-def]
                 return
 
 
-@separate
+@seldom(gives="nothing")
 def take_part(sm, program, limits, number, time, cause):  # type: ignore[no-untyped-def]
     """An answer to a request of copy ``number``."""
     copy = sm.copy[number]

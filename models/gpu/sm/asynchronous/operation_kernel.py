@@ -13,7 +13,7 @@ from manyscale.models.gpu.sm.asynchronous.cluster_kernel import await_cluster, c
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import start_copy
 from manyscale.models.gpu.sm.asynchronous.state import PRODUCT_GROUPS
 from manyscale.models.gpu.sm.state import AT_BARRIER, NEVER
-from manyscale.models.kernels import merged, separate
+from manyscale.models.kernels import merged, seldom
 from manyscale.models.workload.asynchronous import (
     BARRIER_MASK,
     BARRIER_SHIFT,
@@ -43,7 +43,7 @@ def _end_group(sm, w):  # type: ignore[no-untyped-def]
     warp.has_products = 0
 
 
-@separate
+@seldom(gives="nothing")
 def multiply(sm, program, limits, k, w, row, time):  # type: ignore[no-untyped-def]
     """A warp's part of a product."""
     static = program.static[row]
@@ -115,7 +115,7 @@ def _operate(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
     return earliest
 
 
-@separate
+@seldom(gives="int")
 def operate(sm, program, limits, w, at, row, time):  # type: ignore[no-untyped-def]
     """A warp issues an asynchronous operation, or waits for products: from when on it can go on; NEVER: its state says
     what it waits for."""

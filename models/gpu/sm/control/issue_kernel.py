@@ -38,7 +38,7 @@ from manyscale.models.gpu.sm.state import (
     WAITS_MEMORY,
 )
 from manyscale.models.gpu.sm.warp_kernel import exit_warp, next_ready, release_barrier
-from manyscale.models.kernels import inner, inner_inlined, merged, separate
+from manyscale.models.kernels import inner, inner_inlined, merged, seldom
 
 _AHEAD: Final = 2  # of the next instruction: the instruction buffer holds three
 _DECODED: Final = 2  # stages from fetch to issue
@@ -65,7 +65,7 @@ def _can_be_chosen(sm, limits, k, w, time):  # type: ignore[no-untyped-def]
     return at if at > time else 0
 
 
-@separate
+@seldom(gives="int")
 def choose_youngest(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
     """The warp that a scheduler issues of; -1: none can, and when to try again is set."""
     scheduler = sm.scheduler[k]
@@ -246,7 +246,7 @@ def _next_fetched(sm, program, limits, k, w, before, time):  # type: ignore[no-u
     return at
 
 
-@separate
+@seldom(gives="nothing")
 def issue_controlled(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     """Issue the next instruction of a warp."""
     warp = sm.warp[w]
@@ -295,7 +295,7 @@ def issue_controlled(sm, program, limits, k, w, time):  # type: ignore[no-untype
     next_ready(sm, program, limits, w, warp.earliest)
 
 
-@inner
+@seldom(gives="nothing")
 def begin_controlled(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
     """A warp of a block that begins at the end of ``time``."""
     warp = sm.warp[w]
