@@ -37,7 +37,7 @@ from manyscale.models.gpu.gpumech.functional_caches import (
     write,
 )  # fmt: skip
 from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES
-from manyscale.models.gpu.gpumech.slices import slice_of
+from manyscale.models.gpu.l2.slices import slice_of_line
 from manyscale.models.kernels import allocation_free, by_reference, inlined, njit
 
 FROM_L1, FROM_L2, FROM_DRAM = range(3)  # levels
@@ -130,11 +130,16 @@ class _Levels(NamedTuple):
 
 
 @inlined
+def _slice_of(l2, line):  # type: ignore[no-untyped-def]
+    return slice_of_line(line, len(l2.turn), l2.slice_shift[0], l2.slice_masks)
+
+
+@inlined
 def _from_l2(own, found, number, levels, tag, sectors):  # type: ignore[no-untyped-def]
     """L2 is asked for sectors of line ``number``: its frame there, and the mask of those that memory answers."""
     l2, pending = levels.l2, levels.pending
     mine = found[number]
-    which = slice_of(l2, tag)
+    which = _slice_of(l2, tag)
     written_back = l2.counts[WRITTEN_BACK]
     at, missing, before, _, _ = read(l2, levels.l2_rules, 0, tag, sectors, which)
     if pending and not mine.waits & WAITS_L1:
@@ -195,7 +200,7 @@ def _store(answer, found, through_l1, levels, s, line, first, last):  # type: ig
         write(l2, levels.l2_rules, 0, tag, sectors, full)
         count = count_of(sectors)
         answer.sent += count
-        found[i].slice = slice_of(l2, tag)
+        found[i].slice = _slice_of(l2, tag)
         found[i].sent = count
         found[i].written_back = l2.counts[WRITTEN_BACK] - written_back
     answer.level = FROM_L2
@@ -383,7 +388,7 @@ def touch_in_order(request, written, l2, l2_rules):  # type: ignore[no-untyped-d
         if written[i]:
             write(l2, l2_rules, 0, tag, bit, bit if written[i] == FULL else 0)
         else:
-            which = slice_of(l2, tag)
+            which = _slice_of(l2, tag)
             at, missing, _, _, _ = read(l2, l2_rules, 0, tag, bit, which)
             if missing:
                 fill(l2, 0, at, missing, which, missing, 1, _NOBODY)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
+from zlib import crc32
 
 import numpy as np
 
@@ -53,12 +54,12 @@ from manyscale.models.gpu.launch_program import COPY, MEMORY, NUM_UNITS, launch_
 from manyscale.models.gpu.memory_state import memory_limits
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.sm import limits as sm_limits
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 VERSION: Final = 9  # raised when results change
 PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
 ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
+_OF_PREDICT: Final = {"latency_cycles", "mshrs"}  # of caches, that profiles do not depend on
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,7 @@ def touch(trace: LaunchTrace, gpu: Gpu, l2: L2State) -> None:
 @of_last_gpu
 def collect_reads(gpu: Gpu) -> tuple[int, ...]:
     """What of a GPU profiles depend on, but for how many SMs get blocks of a launch, and how many."""
-    geometry: list[int] = []
-    for cache in (gpu.l1, gpu.l2):
-        geometry += [
-            cache.size_bytes, cache.ways, cache.line_bytes, cache.sector_bytes, cache.banks, cache.slices, cache.merges,
-            sm_limits.WRITES.index(cache.write), cache.write_allocate, cache.kept_between_launches,
-        ]  # fmt: skip
+    geometry = (crc32(each.model_dump_json(exclude=_OF_PREDICT).encode()) for each in (gpu.l1, gpu.l2))
     return (*geometry, *outline_reads(gpu))
 
 

@@ -272,8 +272,12 @@ def test_a_profile_serves_other_gpus(gpu, change):
 
 
 @pytest.mark.parametrize(
-    "change", [{"sms": 8}, {"l1__ways": 128}, {"pipeline": "6 cycles"}, {"warps": 8, "threads": 256}]
-)
+    "change",
+    [
+        {"sms": 8}, {"l1__ways": 128}, {"pipeline": "6 cycles"}, {"warps": 8, "threads": 256}, {"l1__dirty_share": 0.5},
+        {"l2__write_allocate": False},
+    ],
+)  # fmt: skip
 def test_a_profile_of_another_shape_is_refused(gpu, change):
     profile = gpumech.collect(several(gpu), gpu)
     with pytest.raises(gpumech.ProfileError, match="launch 1: "):
@@ -294,7 +298,13 @@ def test_gpus_of_equal_profiles(gpu, change):
     assert gpumech.profile_reads(rtx3070(**change)) == gpumech.profile_reads(gpu)
 
 
-@pytest.mark.parametrize("change", [{"sms": 8}, {"l1__merges": 8}, {"l2__latency": "300 cycles"}, {"registers": 4096}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sms": 8}, {"l1__merges": 8}, {"l2__latency": "300 cycles"}, {"registers": 4096}, {"l1__dirty_share": 0.5},
+        {"l2__dirty_share": 0.5},
+    ],
+)  # fmt: skip
 def test_gpus_of_different_profiles(gpu, change):
     assert gpumech.profile_reads(rtx3070(**change)) != gpumech.profile_reads(gpu)
 
