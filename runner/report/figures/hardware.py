@@ -17,7 +17,7 @@ MAX_KERNELS: Final = 28  # that have a colour of their own
 def hardware(table: pa.Table) -> dict[str, Any]:
     """Plotly's figure of the launches of ``evaluate --cycles``: predicted against measured on logarithmic axes, a mark
     for each launch, the diagonal where both are equal; a colour for each kernel, marks by run."""
-    rows = table.slice(0).to_pylist()
+    rows = table.to_pylist()
     if not rows:
         return {"data": [], "layout": {}}
     step = -(-len(rows) // MAX_POINTS)

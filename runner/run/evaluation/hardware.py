@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.notes import Note, from_json, informs
+from manyscale.models.workload.quantities import parse_frequency_hz
 from manyscale.runner.errors import UserError
 from manyscale.runner.kernel_names import function_name
 from manyscale.runner.predict.gpu.cycles_table import cycles_table
@@ -147,9 +148,9 @@ def compare(runs: Sequence[Path], file: Path) -> Comparison:
 
 def _of_run(run: Path, file: Path) -> tuple[pa.Table, list[Note]]:
     launches = _launches_of(run)
-    hz = _hz_of(run)
+    sms, hz = _sms_and_clock_of(run)
     if measured.can_read(file):
-        return _against_profile(run, launches, measured.read(file), hz)
+        return _against_profile(run, launches, measured.read(file), sms, hz)
     given, cycles = cycles_table(file)
     row_of = {round(number): row for row, number in enumerate(given.tolist())}
     ids = launches.column("launch_id").to_pylist()
@@ -188,15 +189,16 @@ def _launches_of(run: Path) -> pa.Table:
         ) from None
 
 
-def _hz_of(run: Path) -> float:
-    """The clock of the SMs that the times of a run are for: its cycles by its seconds."""
-    launches = _launches_of(run)
-    cycles = to_numpy(launches.column("cycles")).astype(float).sum()
-    seconds = (to_numpy(launches.column("end_ps")) - to_numpy(launches.column("start_ps"))).astype(float).sum() / 1e12
-    return float(cycles / seconds) if seconds else 0.0
+def _sms_and_clock_of(run: Path) -> tuple[int, float]:
+    """Of the GPU of the run's target: how many SMs, and Hz. Launches that overlap, or wait for their GPU, take longer
+    than their cycles, so that these do not tell the clock."""
+    gpu = rundir.read_resolved(run)["target"]["node"]["gpu"]
+    return int(gpu["sms"]), parse_frequency_hz(gpu["frequency"])
 
 
-def _against_profile(run: Path, launches: pa.Table, known: measured.Measured, hz: float) -> tuple[pa.Table, list[Note]]:
+def _against_profile(
+    run: Path, launches: pa.Table, known: measured.Measured, sms: int, hz: float
+) -> tuple[pa.Table, list[Note]]:
     mine, theirs = _of_predicted(launches), _of_measured(known)
     pairs = partners(mine, theirs)
     if not pairs:
@@ -213,25 +215,17 @@ def _against_profile(run: Path, launches: pa.Table, known: measured.Measured, hz
             notes.append(informs("launches-unmeasured", f"{len(left)} of {len(side)} {what}: {_counted(left)}"))
     values, unit = known.cycles, "cycles"
     if values is not None and known.cycles_are_summed:
-        sms = _sms_of(run)
         values = values / sms
         notes.append(informs("cycles-summed", f"elapsed_cycles_sm are divided by the target's {sms} SMs"))
     if values is None:
         values, unit = known.duration_s, "s"
     assert values is not None
-    if known.cycles is not None and known.duration_s is not None and not known.cycles_are_summed and hz:
+    if known.cycles is not None and known.duration_s is not None and not known.cycles_are_summed:
         clock = float(np.median(known.cycles / np.maximum(known.duration_s, 1e-12)))
         if abs(clock / hz - 1) > _CLOCK:
             text = f"measured at {clock / 1e6:,.0f} MHz, predicted at {hz / 1e6:,.0f} MHz: cycles of DRAM differ"
             notes.append(informs("clock-differs", text))
     return _rows(run, launches, pairs, known.line, values, unit, hz), notes
-
-
-def _sms_of(run: Path) -> int:
-    from manyscale.runner.problems import load_yaml
-
-    content: Any = load_yaml(run / "resolved.yaml")
-    return int(content["target"]["node"]["gpu"]["sms"])
 
 
 def _of_predicted(launches: pa.Table) -> list[Launch]:
@@ -265,7 +259,7 @@ def _rows(
 ) -> pa.Table:  # fmt: skip
     rows = launches.take(pa.array([one for one, _ in pairs])).to_pylist()
     at = [two for _, two in pairs]
-    scale = 1 / hz if unit == "s" and hz else 1.0
+    scale = 1 / hz if unit == "s" else 1.0
     found = []
     for row, place in zip(rows, at, strict=True):
         taken = float(value[place])

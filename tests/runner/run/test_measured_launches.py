@@ -53,14 +53,15 @@ def run(tmp_path_factory):
     (folder / "timeline").mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps({"status": "complete", "version": "0"}))
     (folder / "stats.json").write_text(json.dumps({"notes": {"list": []}}))
-    (folder / "resolved.yaml").write_text("target: {node: {gpu: {sms: 4}}}\n")
+    (folder / "resolved.yaml").write_text("target: {node: {gpu: {sms: 4, frequency: 1 GHz}}}\n")
     cycles = [6000, 5500, 8000, 5500]
-    end = [sum(cycles[: number + 1]) * 1000 for number in range(4)]  # 1 GHz: 1000 ps a cycle
+    # 1 GHz: 1000 ps a cycle. The launches are in streams, and each waits until the one before it has ended.
+    end = [sum(cycles[: number + 1]) * 1000 for number in range(4)]
     columns = {
         "launch_id": [1, 2, 3, 4],
         "kernel_name": ["_Z6KernelP4NodePiPbS2_S2_S1_i", "_Z7Kernel2PbS_S_S_i"] * 2,
         "cycles": cycles, "launch_latency_cycles": [5000] * 4, "model": ["detailed"] * 4,
-        "start_ps": [0, *end[:3]], "end_ps": end,
+        "start_ps": [0] * 4, "end_ps": end,
         **{f"grid_{axis}": [8 if axis == "x" else 1] * 4 for axis in "xyz"},
         **{f"block_{axis}": [512 if axis == "x" else 1] * 4 for axis in "xyz"},
     }  # fmt: skip
