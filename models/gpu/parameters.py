@@ -189,6 +189,15 @@ class DramTiming(Strict):
     wr: Count
     """Write to precharge."""
 
+    @model_validator(mode="after")
+    def _of_address_bits(self) -> DramTiming:
+        for key, value in (("banks", self.banks), ("bank_groups", self.bank_groups), ("row", self.row_bytes)):
+            if not value or value & (value - 1):
+                raise ValueError(f"{key}: {value} is no power of two")
+        if self.bank_groups > self.banks:
+            raise ValueError(f"bank_groups: {self.bank_groups} of {self.banks} banks")
+        return self
+
 
 class GpuDram(Strict):
     """``latency``: on the way to DRAM, beside what its rows and its bus take. ``bandwidth`` of all ``channels``
@@ -294,6 +303,14 @@ class Gpu(Block):
             raise ValueError(f"units: {', '.join(missing)} missing; every class of instructions needs its unit")
         if self.l2.slices % self.dram.channels:
             raise ValueError(f"l2.slices: {self.l2.slices} are no multiple of {self.dram.channels} channels")
+        for key, value, most in (
+            ("l2.slices", self.l2.slices, 1 << 15), ("l2.ways", self.l2.ways, 1 << 16),
+            ("l2.size: sets of a slice", self.l2.num_sets, 1 << 16), ("dram.queue", self.dram.queue, (1 << 15) - 1),
+        ):  # fmt: skip
+            if value > most:  # places in L2 and in the queue are numbers of 16 bits (gpu/memory_state.py)
+                raise ValueError(f"{key}: {value} are more than {most}")
+        if self.dram.timing and self.dram.timing.row_bytes < self.l2.line_bytes:
+            raise ValueError(f"dram.timing.row: {self.dram.timing.row_bytes} B are less than a line of L2")
         if self.l1.line_bytes != self.l2.line_bytes:
             raise ValueError("l1.line and l2.line differ; the models need one size of lines")
         if self.l1.kept_between_launches:

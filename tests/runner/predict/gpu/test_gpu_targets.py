@@ -112,3 +112,26 @@ def test_a_core_that_cannot_be_is_told_by_its_key(change, told):
     content["node"]["gpu"]["core"] |= change
     with pytest.raises(UserError, match=told):
         build_machine(content, "rtx3080ti")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"dram.timing": {"banks": 12}}, "banks: 12 is no power of two"),
+        ({"dram.timing": {"bank_groups": 3}}, "bank_groups: 3 is no power of two"),
+        ({"dram.timing": {"bank_groups": 32}}, "bank_groups: 32 of 16 banks"),
+        ({"dram.timing": {"row": "3 KiB"}}, "row: 3072 is no power of two"),
+        ({"dram.timing": {"row": "64 B"}}, r"dram\.timing\.row: 64 B are less than a line"),
+        ({"dram": {"queue": 32768}}, r"dram\.queue: 32768 are more than 32767"),
+        ({"dram": {"channels": 1}, "l2": {"slices": 1, "size": "512 MiB", "ways": 32}}, "a slice: 131072 are more"),
+    ],
+)
+def test_memory_that_the_models_cannot_hold_is_told_by_its_key(change, told):
+    content = load_yaml(shipped_targets()["rtx3070"])
+    for name, keys in change.items():
+        block = content["node"]["gpu"]
+        for key in name.split("."):
+            block = block[key]
+        block |= keys
+    with pytest.raises(UserError, match=told):
+        build_machine(content, "rtx3070")
