@@ -72,9 +72,9 @@ def work_of(opcodes: tuple[str, ...], opcode: np.ndarray, rows: np.ndarray, coun
     kind, of_thread, of_warp = found[opcode].T
     cycles = executed * rows["interval"].astype(np.float64)
     amount_of, cycles_of = np.zeros(len(RESOURCES)), np.zeros(len(RESOURCES))
-    counts = kind >= 0
-    np.add.at(amount_of, kind[counts], (threads * of_thread + executed * of_warp)[counts].astype(np.float64))
-    np.add.at(cycles_of, kind[counts], cycles[counts])
+    known = kind >= 0
+    np.add.at(amount_of, kind[known], (threads * of_thread + executed * of_warp)[known].astype(np.float64))
+    np.add.at(cycles_of, kind[known], cycles[known])
     in_unit = rows["kind"] < NUM_UNITS
     unit = len(OPERATIONS) + rows["kind"][in_unit].astype(np.int64)
     np.add.at(amount_of, unit, executed[in_unit].astype(np.float64))
