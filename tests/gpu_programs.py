@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,6 +102,27 @@ def launch(
         sector=np.array([sector for own in requests for sector in own], np.int64),
         written=np.array(written, np.uint32), **_words(warps),
     )  # fmt: skip
+
+
+def pieces(trace: LaunchTrace, blocks: int) -> Iterator[LaunchTrace]:
+    """A launch as so many blocks at a time."""
+    for first in range(0, trace.num_blocks, blocks):
+        warps = trace.block_warps[first : min(first + blocks, trace.num_blocks) + 1]
+        part = {"block_warps": warps - warps[0]}
+        for offsets, columns in _OF_WARPS.items():
+            if (ends := getattr(trace, offsets)) is None:
+                continue
+            ends = ends[warps[0] : warps[-1] + 1]
+            part[offsets] = ends - ends[0]
+            part |= {name: getattr(trace, name)[ends[0] : ends[-1]] for name in columns}
+        yield replace(trace, **part)
+
+
+_OF_WARPS = {
+    "warp_instructions": ("instruction", "active", "accesses"),
+    "warp_accesses": ("sector", "written"),
+    "warp_words": ("words",),
+}
 
 
 def _words(warps: Sequence[Sequence[Instruction]]) -> dict[str, np.ndarray]:

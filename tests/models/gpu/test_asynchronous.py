@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from gpu_programs import Instruction, copy, integer, launch, other
+from gpu_programs import Instruction, copy, integer, launch, other, pieces
 from gpu_small import (
     BEGIN,
     DEPENDENT,
@@ -206,6 +207,47 @@ def test_groups_of_sms_side_by_side_copy_as_those_in_strict_order(sectors):
     found = in_threads(2, lambda team: simulate_in_groups(trace, on, None, team))
     assert [each[0].cycles for each in found] == [strict.cycles] * 2
     assert found[0][0].l2_accesses == strict.l2_accesses == 12 * 64
+
+
+def test_copies_that_are_under_way_when_more_blocks_come_move_what_they_would():
+    """Words of block 0, which has ended, are forgotten while block 1's copies have runs of rows before them."""
+
+    def long(first):
+        runs = [word for k in range(first, first + 40) for word in run_of_rows(4096 * k, 1024, 1, 0)]
+        words = (first_word(COPIES, 1 + len(runs), 0, LOADS), 40 * 1024, *runs)
+        return Instruction(UnitClass.uniform, opcode="UTMALDG.2D", operation=words)
+
+    blocks = [[[*loading(copies(0, 0, 1024)), waits(0)]], [loading(long(1), long(41))], [chain(5)], [chain(5)]]
+    found = detailed.simulate_pieces(pieces(launch(blocks, shared=1024), 2), target(blocks=2))[0]
+    assert found.block_begin[2] == found.block_end[0] < found.block_end[1]
+    assert found.l2_accesses == found.dram_reads == 81 * 32
+
+
+class EverySecond:
+    """Of four blocks the first and the third are simulated."""
+
+    def __init__(self):
+        self.left = [(0, 0), (1, 2), (3, 4)]
+
+    def next(self):
+        return self.left.pop(0)
+
+    def dispatched(self, block, time, issued):
+        pass
+
+    ended = dispatched
+
+
+def test_blocks_that_are_chosen_copy_and_find_what_those_that_are_skipped_copied():
+    blocks = [[loading(copies(0, 4096 * k, 1024))] for k in (0, 1, 1, 2)]
+    trace = launch(blocks, shared=1024)
+
+    def skipped(memory, first, end):
+        warm.touch_blocks(trace, target(), memory, first, end)
+
+    found = [detailed.simulate(trace, target(), None, EverySecond(), each)[0] for each in (None, skipped)]
+    assert [(each.l2_accesses, each.dram_reads) for each in found] == [(64, 64), (64, 32)]
+    assert np.count_nonzero(found[0].block_end) == 2
 
 
 def test_an_l2_is_warmed_by_what_copies_move():

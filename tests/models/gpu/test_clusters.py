@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from gpu_programs import Instruction, integer, launch, load_shared
+from gpu_programs import Instruction, integer, launch, load_shared, pieces
 from gpu_small import BEGIN, DEPENDENT, FRONT, PIPELINE, SHARED, chain, gpu, read_before
 
 from manyscale.models.gpu import detailed
@@ -130,25 +130,6 @@ def test_a_multicast_reads_l2_once_and_serves_all_blocks_at_once():
     assert (shared.l2_accesses, own.l2_accesses) == (2 * half, 4 * half)
     assert shared.cycles < own.cycles
     assert abs(int(shared.block_end[0]) - int(shared.block_end[1])) <= 4
-
-
-def pieces(trace, blocks):
-    for first in range(0, trace.num_blocks, blocks):
-        warps = trace.block_warps[first : min(first + blocks, trace.num_blocks) + 1]
-        ends = {name: getattr(trace, name)[warps[0] : warps[-1] + 1] for name in OFFSETS}
-        cut = {
-            name: getattr(trace, name)[ends[of][0] : ends[of][-1]] for of, names in OFFSETS.items() for name in names
-        }
-        yield dataclasses.replace(
-            trace, block_warps=warps - warps[0], **{name: each - each[0] for name, each in ends.items()}, **cut
-        )
-
-
-OFFSETS = {
-    "warp_instructions": ("instruction", "active", "accesses"),
-    "warp_accesses": ("sector", "written"),
-    "warp_words": ("words",),
-}
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
-from gpu_programs import integer, launch, load, store
+from gpu_programs import integer, launch, load, pieces, store
+from gpu_small import chain
+from gpu_small import gpu as small
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.detailed import l2_of, simulate, simulate_pieces
@@ -43,21 +44,6 @@ def whole() -> LaunchTrace:
     return launch(blocks)
 
 
-def pieces(trace: LaunchTrace, blocks: int) -> Iterator[LaunchTrace]:
-    for first in range(0, trace.num_blocks, blocks):
-        last = min(first + blocks, trace.num_blocks)
-        warps = trace.block_warps[first : last + 1]
-        rows = trace.warp_instructions[warps[0] : warps[-1] + 1]
-        requests = trace.warp_accesses[warps[0] : warps[-1] + 1]
-        yield replace(
-            trace,
-            block_warps=warps - warps[0], warp_instructions=rows - rows[0], warp_accesses=requests - requests[0],
-            instruction=trace.instruction[rows[0] : rows[-1]], active=trace.active[rows[0] : rows[-1]],
-            accesses=trace.accesses[rows[0] : rows[-1]], sector=trace.sector[requests[0] : requests[-1]],
-            written=trace.written[requests[0] : requests[-1]],
-        )  # fmt: skip
-
-
 @pytest.mark.parametrize("blocks", [1, 7, 39])
 def test_pieces_take_what_the_whole_takes(gpu: Gpu, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets of the IPC are few, so that their length depends on how many instructions the launch has."""
@@ -67,6 +53,15 @@ def test_pieces_take_what_the_whole_takes(gpu: Gpu, blocks: int, monkeypatch: py
     for field in fields(expected):
         one, other = getattr(expected, field.name), getattr(found, field.name)
         assert np.array_equal(one, other), field.name
+
+
+def test_loads_that_wait_when_more_comes_read_what_they_would() -> None:
+    """Block 0 ends, and its requests are forgotten, while loads of block 1 wait for the load/store unit."""
+    waiting = [load(10 + i, *range(4000 + 32 * i, 4032 + 32 * i)) for i in range(60)]
+    trace = launch([[[load(3, *range(17)), integer(4, 3)]], [waiting], [chain(5)], [chain(5)]])
+    found, _ = simulate_pieces(pieces(trace, 2), small(blocks=2))
+    assert found.block_begin[2] == found.block_end[0] < found.block_end[1]
+    assert found.l1_misses == found.dram_reads == 17 + 60 * 32  # no sector twice
 
 
 def test_l2_is_as_the_whole_leaves_it(gpu: Gpu) -> None:
