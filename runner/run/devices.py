@@ -14,7 +14,12 @@ from manyscale.models.gpu.device.program import Given, build
 from manyscale.models.gpu.device.program import Program as DeviceProgram
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network, ideal_network
-from manyscale.models.network.devices.model import DeviceTimeline, replay_with_devices, rows_of_messages
+from manyscale.models.network.devices.model import (
+    DeviceTimeline,
+    replay_with_devices,
+    rows_of_messages,
+    takes_message_times,
+)
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -42,8 +47,10 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     given, kinds, on_device = inputs["nodes"]
     given = on_machine(given, placement.node_of_rank, parameters["num_gpus"])
     program = inputs["program"]
-
     between = _between_gpus(program, given, on_device, placement.node_of_rank, gpu, network)
+
+    takes_times = takes_message_times(parameters["model"], network)
+    as_hosts = 0 if between is None or takes_times else np.count_nonzero(between >= 0)
 
     def replay(model: str, law: Network, message_ps: np.ndarray | None) -> tuple[DeviceTimeline, DeviceProgram]:
         devices = build(
@@ -72,6 +79,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "gpu_id": devices_of.gpu_id,
         "gpu_busy_ps": result.devices.gpu["busy"].copy(),
         "gpu_overlapped_ps": result.devices.gpu["overlapped"].copy(),
+        "messages_as_hosts": np.array([as_hosts], np.int64),
         **{f"given_{name}_ps": values for name, values in times.items()},
         **{f"given_{name}": getattr(given, name) for name in ("rank", "kind", "stream", "bytes", "gpu")},
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int64),
@@ -132,11 +140,18 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:
 
 def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
     """What the replay of streams assumes of this run."""
+    found = []
     busy, overlapped = int(arrays["gpu_busy_ps"].sum()), int(arrays["gpu_overlapped_ps"].sum())
-    if not overlapped:
-        return []
-    text = (
-        f"launches ran beside others in {100 * overlapped / busy:.1f} % of the time in which GPUs ran any: their "
-        "blocks share SMs, L2 and DRAM by what each asks for alone"
-    )
-    return [changes("launches-overlap", text)]
+    if overlapped:
+        text = (
+            f"launches ran beside others in {100 * overlapped / busy:.1f} % of the time in which GPUs ran any: their "
+            "blocks share SMs, L2 and DRAM by what each asks for alone"
+        )
+        found.append(changes("launches-overlap", text))
+    if as_hosts := int(arrays["messages_as_hosts"][0]):
+        text = (
+            f"{as_hosts} messages between GPUs of a node take the way of the hosts' messages, and not "
+            "node.gpu.peer_link: the network's model knows links of its own alone"
+        )
+        found.append(changes("gpu-messages-as-hosts", text, count=as_hosts))
+    return found

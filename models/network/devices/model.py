@@ -31,7 +31,7 @@ from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State, St
 from manyscale.models.network.replay.timeline import LinkLoad, Placement, ReplayError, Timeline
 from manyscale.models.network.routes import routes
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class DeviceTimeline:
         return int(max(self.rank_end_ps.max(initial=0), self.devices.operation["end"].max(initial=0)))
 
 
+def takes_message_times(model: str, network: Network) -> bool:
+    """Whether a network model takes ``message_ps`` of replay_with_devices: one whose messages share no links."""
+    return model == "latency-bandwidth" or (model == "flow" and network.topology is None)
+
+
 def replay_with_devices(
     program: Program,
     devices: DeviceProgram,
@@ -61,8 +66,7 @@ def replay_with_devices(
     message_ps: np.ndarray | None = None,
 ) -> DeviceTimeline:
     """Timeline of a program whose ranks give GPUs work. ``devices`` is used up. ``message_ps`` int64[messages]: what
-    those take that do not go over the network, -1 of others; networks with links take no account of it. Raises
-    ReplayError for a deadlock, ValueError for a network model that cannot wait for GPUs. O(operations log operations +
+    those take that do not go over the network, -1 of others, where `takes_message_times`. Raises ReplayError for a deadlock, ValueError for a network model that cannot wait for GPUs. O(operations log operations +
     blocks of launches that overlap x SMs)."""
     if model not in MODELS:
         raise ValueError(f"the network model {model} cannot wait for GPUs; choose one of {', '.join(MODELS)}")

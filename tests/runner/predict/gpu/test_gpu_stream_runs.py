@@ -241,10 +241,14 @@ def test_timelines_have_a_track_for_each_stream_and_engine(write_trace, run_laun
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize(("gpus", "on_device"), [(2, True), (1, True), (2, False)])
-def test_a_message_between_gpus_of_a_node_goes_over_their_link(write_trace, run_launches, gpus, on_device):
+@pytest.mark.parametrize(
+    ("gpus", "on_device", "network"),
+    [(2, True, "latency-bandwidth"), (2, True, "flow"), (2, True, "dimemas"), (1, True, "latency-bandwidth"),
+     (2, False, "latency-bandwidth")],
+)  # fmt: skip
+def test_a_message_between_gpus_of_a_node_goes_over_their_link(write_trace, run_launches, gpus, on_device, network):
     """MPI's latency inside a node, the link's 2 us and 20 GB/s; on one GPU its DRAM, read and written; the host's
-    memory for buffers there."""
+    memory for buffers there, and under a network that knows links of its own alone, which a note tells."""
     size = 40_000
     ranks = ranks_of(write_trace, f"gpu; gpu; send 1 0 {size} 6", f"gpu; gpu; recv 0 0 {size} 6")
     operations = [
@@ -257,7 +261,14 @@ def test_a_message_between_gpus_of_a_node_goes_over_their_link(write_trace, run_
         )
     ]
     node = {"gpus": gpus, "gpu": {"peer_link": {"bandwidth": "20 GB/s", "latency": "2 us"}}}
-    result = run_launches(with_gpus(ranks, LAUNCHES, operations), **target(1, node=node), gpu={"mps": True})
+    study = target(1, node=node)
+    study["target"]["network"] = NETWORK | {"topology": {"kind": "crossbar"}}
+    result = run_launches(
+        with_gpus(ranks, LAUNCHES, operations), **study, gpu={"mps": True}, model={"network": network}
+    )
     row = result.messages.to_pylist()[0]
     took = {(2, True): 2 * US + size * 50, (1, True): round(2 * size / 448.064e9 * 1e12), (2, False): size * 1000}
-    assert row["receive_ps"] - row["send_ps"] == US + took[gpus, on_device]
+    knows = network == "latency-bandwidth"
+    behind = 0 if network == "dimemas" else US  # there a message is sent behind its latency
+    assert row["receive_ps"] - row["send_ps"] == behind + took[gpus, on_device and knows]
+    assert [note.count for note in result.notes if note.code == "gpu-messages-as-hosts"] == ([] if knows else [1])
