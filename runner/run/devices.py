@@ -24,6 +24,7 @@ from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, changes
+from manyscale.runner.predict.gpu.copies import copy_statistics
 from manyscale.runner.predict.gpu.streams.given import on_machine
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
@@ -106,8 +107,7 @@ def _between_gpus(
     size = program.bytes.astype(np.float64)
     took = np.rint(size * 2 * gpu.dram.bandwidth_ps_per_byte).astype(np.int64)
     if gpu.peer_link is not None:
-        over = gpu.peer_link.latency_ps + np.rint(size * gpu.peer_link.bandwidth_ps_per_byte).astype(np.int64)
-        took = np.where(same, took, over)
+        took = np.where(same, took, gpu.peer_link.copy_ps(size))
     return np.where(found, network.intra_node.latency_ps + took, -1)
 
 
@@ -120,9 +120,7 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:
     busy, overlapped = int(arrays["gpu_busy_ps"].sum()), int(arrays["gpu_overlapped_ps"].sum())
     count = len(arrays["gpu_busy_ps"])
     figures = {
-        "gpu.copies": Statistic(int(copies.sum()), "1", "count", "copies to, from and between GPUs"),
-        "gpu.copied_bytes": Statistic(int(arrays["given_bytes"][copies].sum()), "B", "total", "bytes of these"),
-        "gpu.copy_time": Statistic(int(took[copies].sum()) / 1e12, "s", "total", "time of copies, summed over them"),
+        **copy_statistics(arrays["given_bytes"][copies], took[copies]),
         "gpu.busy_ratio": Statistic(
             busy / (makespan * count) if makespan else 0.0, "1", "ratio",
             "share of the time in which a GPU runs a launch, mean of the GPUs that are used",

@@ -243,13 +243,12 @@ def _engines(found: np.ndarray, size: np.ndarray, peer: np.ndarray, flags: np.nd
     is_peer = (kind == _G.copy_on_device) & (peer >= 0) & (peer != own)
     link, dram = gpu.host_link, gpu.dram.bandwidth_ps_per_byte
     if link is not None:
-        pageable = link.bandwidth_ps_per_byte if link.pageable_ps_per_byte is None else link.pageable_ps_per_byte
-        per_byte = np.where(flags & GpuFlag.pageable, pageable, link.bandwidth_ps_per_byte)
+        took = link.copy_ps(size, flags & GpuFlag.pageable != 0)
         out = TO_HOST_ENGINE if link.engines > 1 else TO_DEVICE_ENGINE
         for of_kind, engine in ((_G.copy_to_device, TO_DEVICE_ENGINE), (_G.copy_to_host, out)):
             mine = kind == of_kind
             found["engine"][mine] = len(ENGINES) * own[mine] + engine
-            found["duration"][mine] = link.latency_ps + np.rint(size[mine] * per_byte[mine]).astype(np.int64)
+            found["duration"][mine] = took[mine]
     peers = gpu.peer_link or link
     if peers is not None and is_peer.any():
         has_own = gpu.peer_link is not None
@@ -258,8 +257,7 @@ def _engines(found: np.ndarray, size: np.ndarray, peer: np.ndarray, flags: np.nd
         source, destination = np.where(comes, (peer[is_peer], own[is_peer]), (own[is_peer], peer[is_peer]))
         found["engine"][is_peer] = len(ENGINES) * source + out
         found["other_engine"][is_peer] = len(ENGINES) * destination + into
-        took = np.rint(size[is_peer] * peers.bandwidth_ps_per_byte).astype(np.int64)
-        found["duration"][is_peer] = peers.latency_ps + took
+        found["duration"][is_peer] = peers.copy_ps(size[is_peer])
     for of_kind, passes in ((_G.copy_on_device, 2), (_G.set, 1)):
         mine = (kind == of_kind) & ~is_peer
         found["engine"][mine] = len(ENGINES) * own[mine] + LOCAL_ENGINE

@@ -66,8 +66,9 @@ def replay_with_devices(
     message_ps: np.ndarray | None = None,
 ) -> DeviceTimeline:
     """Timeline of a program whose ranks give GPUs work. ``devices`` is used up. ``message_ps`` int64[messages]: what
-    those take that do not go over the network, -1 of others, where `takes_message_times`. Raises ReplayError for a deadlock, ValueError for a network model that cannot wait for GPUs. O(operations log operations +
-    blocks of launches that overlap x SMs)."""
+    those take that do not go over the network, -1 of others, where `takes_message_times`. Raises ReplayError for a
+    deadlock, ValueError for a network model that cannot wait for GPUs. O(operations log operations + blocks of launches
+    that overlap x SMs)."""
     if model not in MODELS:
         raise ValueError(f"the network model {model} cannot wait for GPUs; choose one of {', '.join(MODELS)}")
     if not program.graph_is_ordered:

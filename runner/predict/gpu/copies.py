@@ -18,6 +18,16 @@ from manyscale.runner.predict.statistic import Statistic
 _G = GpuOperationKind
 
 
+def copy_statistics(size: np.ndarray, took_ps: np.ndarray) -> dict[str, Statistic]:
+    """Of all copies of a run: bytes and picoseconds, int64[n]."""
+    seconds = int(took_ps.sum()) / 1e12
+    return {
+        "gpu.copies": Statistic(len(size), "1", "count", "copies to, from and between GPUs"),
+        "gpu.copied_bytes": Statistic(int(size.sum()), "B", "total", "bytes of these"),
+        "gpu.copy_time": Statistic(seconds, "s", "total", "time of copies, summed over them"),
+    }
+
+
 @dataclass(frozen=True)
 class Copies:
     """``launch`` int64[n]: row of the launch behind each, ascending; ``bytes`` and ``took_ps`` int64[n]."""
@@ -49,13 +59,7 @@ class Copies:
         """As a replay of streams has them."""
         if not len(self):
             return {}
-        return {
-            "gpu.copies": Statistic(len(self), "1", "count", "copies to, from and between GPUs"),
-            "gpu.copied_bytes": Statistic(int(self.bytes.sum()), "B", "total", "bytes of these"),
-            "gpu.copy_time": Statistic(
-                int(self.took_ps.sum()) / 1e12, "s", "total", "time of copies, summed over them"
-            ),
-        }
+        return copy_statistics(self.bytes, self.took_ps)
 
     def given(self, workload: Workload, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """(rows of launches, -1 of copies; arrays of a replay's result): copies and launches, which last from ``start``
@@ -90,7 +94,6 @@ def copies_of(launches: Workload, gpu: Gpu) -> Copies:
     size, row = size[mine], np.searchsorted(known, before[mine])
     if link is None:
         return Copies(row, size, size)
-    per_byte = link.bandwidth_ps_per_byte if link.pageable_ps_per_byte is None else link.pageable_ps_per_byte
     order = np.argsort(row, kind="stable")
     size, row = size[order], row[order]
-    return Copies(row, size, link.latency_ps + np.rint(size * per_byte).astype(np.int64))
+    return Copies(row, size, link.copy_ps(size, is_pageable=True))

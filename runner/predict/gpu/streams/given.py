@@ -106,10 +106,11 @@ def on_machine(given: Given, node_of_rank: np.ndarray, num_gpus: int) -> Given:
     where any rank used another than the first; else the ranks of a node take its GPUs in turn."""
     own, peer = given.gpu, given.peer
     if not own.any() and not np.any(peer > 0):
+        rank = np.unique(given.rank)
+        rank = rank[np.argsort(node_of_rank[rank], kind="stable")]
+        node = node_of_rank[rank]
         of_node = np.zeros(len(node_of_rank), np.int64)
-        for node in np.unique(node_of_rank).tolist():
-            mine = np.flatnonzero((node_of_rank == node) & np.isin(np.arange(len(node_of_rank)), given.rank))
-            of_node[mine] = np.arange(len(mine))
+        of_node[rank] = np.arange(len(rank)) - np.searchsorted(node, node, "left")
         own = of_node[given.rank]
     first = node_of_rank[given.rank].astype(np.int64) * num_gpus
     return replace(given, gpu=first + own % num_gpus, peer=np.where(peer >= 0, first + peer % num_gpus, -1))
