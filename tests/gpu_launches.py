@@ -86,6 +86,9 @@ class Streams:
     def has_words(self, launch_id: int) -> bool:
         return False
 
+    def cluster_blocks(self, launch_id: int) -> int:
+        return 1
+
     def detailed_counts(self, launch_id: int) -> tuple[bytes, InstructionCounts] | None:
         static, counts = self.instruction_counts(launch_id)
         return None if static.details is None else (static.pc.tobytes(), counts)

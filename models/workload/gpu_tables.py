@@ -148,6 +148,10 @@ class LaunchStreams(Protocol):
         """Whether the trace of a launch has words of its asynchronous operations, or of launches that are like it."""
         ...
 
+    def cluster_blocks(self, launch_id: int) -> int:
+        """How many blocks each cluster of a launch has, or of launches that are like it; 1: there are no clusters."""
+        ...
+
     def detailed_counts(self, launch_id: int) -> tuple[bytes, InstructionCounts] | None:
         """The counts of a launch whose static instructions have ``details``, with a key: launches of one kernel with
         equal keys have the same code. None where they have none; quicker than ``instruction_counts``."""

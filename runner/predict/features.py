@@ -172,8 +172,12 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
         )
     told = case.shared.once(("executed opcodes with words", launches.digest), lambda: _executed(launches, told=True))
     of_told = {root: told.get(root, 0) for root in TRACED}
+    of_clusters = case.shared.once(
+        ("executed opcodes of clusters", launches.digest), lambda: _executed(launches, told=True, in_clusters=True)
+    )
     counts["asynchronous-operations"] = sum(of_told.values())
     counts["bulk-copies"] -= sum(of_told[root] for root in COPIES)
+    counts["block-clusters"] += sum(of_clusters.get(root, 0) for root in TRACED)
     if _runs_clusters(case, gpu):
         counts["block-clusters"] = 0
     if gpu is not None and gpu.matrix is not None:
@@ -189,15 +193,15 @@ def _runs_clusters(case: Case, gpu: Gpu | None) -> bool:
     return gpu is not None and gpu.clusters is not None and is_whole and is_detailed
 
 
-def _executed(launches: Workload, *, told: bool = False) -> dict[str, int]:
-    """Warp instructions of all launches, or those ``told`` with words of asynchronous operations, by the root of their
-    opcode."""
+def _executed(launches: Workload, *, told: bool = False, in_clusters: bool = False) -> dict[str, int]:
+    """Warp instructions of all launches, or those ``told`` with words of asynchronous operations, or those whose blocks
+    are ``in_clusters``, by the root of their opcode."""
     found: dict[str, int] = {}
     streams = launches.gpu
     if streams is None:
         return found
     for launch_id in launches.column("launches", "launch_id").tolist():
-        if told and not streams.has_words(launch_id):
+        if (told and not streams.has_words(launch_id)) or (in_clusters and streams.cluster_blocks(launch_id) == 1):
             continue
         for root, count in streams.executed(launch_id).items():
             found[root] = found.get(root, 0) + count

@@ -259,6 +259,10 @@ def test_bulk_copies_whose_bytes_the_trace_has():
     workload.gpu.has_words = lambda launch_id: True
     found = features(workload, (0,), "h100", workload)
     assert (found.get("bulk-copies"), found["asynchronous-operations"]) == (None, 7)
+    # those of a cluster move nothing where its blocks do not run together, whether or not these meet each other
+    workload.gpu.cluster_blocks = lambda launch_id: 2
+    assert "block-clusters" not in features(workload, (0,), "h100", workload)
+    assert features(workload, (0,), "a100", workload)["block-clusters"] == 7
 
 
 def test_copies_and_other_gpus():

@@ -257,6 +257,12 @@ class StoredLaunch:
         """Whether it has words of asynchronous operations."""
         return bool(self.head.get("words", 0))
 
+    @property
+    def cluster(self) -> tuple[int, int, int]:
+        """Blocks of a cluster along each dimension."""
+        x, y, z = self.head.get("cluster", (1, 1, 1))
+        return x, y, z
+
     @cached_property
     def static(self) -> StaticInstructions:
         try:
@@ -348,7 +354,7 @@ class StoredLaunch:
             **{name: joined(name) for name in ("instruction", "active", "accesses", "sector", "written")},
             warp_words=offsets(joined("warp_words")) if has_words else None,
             words=joined("words") if has_words else None,
-            cluster=tuple(head.get("cluster", (1, 1, 1))),
+            cluster=self.cluster,
         )
 
     def executed(self) -> dict[str, int]:

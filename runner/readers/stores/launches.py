@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -73,6 +74,11 @@ class LaunchStore:
         if launch is None:
             return any(each.has_words for each in self._launches.values())
         return launch.has_words
+
+    def cluster_blocks(self, launch_id: int) -> int:
+        launch = self._launches.get(launch_id)
+        of = self._launches.values() if launch is None else (launch,)
+        return max((math.prod(each.cluster) for each in of), default=1)
 
     def detailed_counts(self, launch_id: int) -> tuple[bytes, InstructionCounts] | None:
         launch = self._launches.get(launch_id)
