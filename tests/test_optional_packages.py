@@ -13,8 +13,8 @@ WITHOUT = """
 import sys
 for name in {packages}:
     sys.modules[name] = None  # its import fails, as where it is not installed
-from manyscale.runner.run import pipeline
-pipeline.RAY_PAYS_ABOVE_SECONDS = {pays}
+from manyscale.runner.run.execute import choice
+choice.RAY_PAYS_ABOVE_SECONDS = {pays}
 from manyscale.runner.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -87,7 +87,7 @@ def _announce_sweep(content: dict[str, Any], place: str, yes: bool) -> None:
 
 def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: argparse.Namespace) -> int:
     from manyscale.runner.cache import default_cache
-    from manyscale.runner.run import pipeline
+    from manyscale.runner.run.execute.choice import choose_executor
     from manyscale.runner.run.preview import prepared, unit_keys
     from manyscale.runner.run.store import Store
 
@@ -95,7 +95,7 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     points = list(found)
     keys = unit_keys(points)
     reused = sum(map(Store((options.cache or default_cache()) / "units").has, keys))
-    chosen = pipeline.choose_executor(options.executor, points, options.address, options.host)
+    chosen = choose_executor(options.executor, points, options.address, options.host)
     print(f"{workload.name}: {workload.num_ranks} ranks, {workload.num_operations} operations; {len(points)} points")
     print(f"{len(keys)} work units, {reused} of them stored already; executor {chosen}; nothing was run or written")
     return 0

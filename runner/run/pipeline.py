@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
 from manyscale.models.workload.domain import TAKES
 from manyscale.models.workload.notes import Note, in_order
-from manyscale.runner import extras
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.ipc import ipc_factors
 from manyscale.runner.predict.phase_source import (
@@ -43,17 +40,13 @@ from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import critical_path, links, point_notes, results
-from manyscale.runner.run.execute.execution import Execution, ray_asked_for, where_it_pays
-from manyscale.runner.run.execute.hosts import load_host
+from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.study import Study, what_if
 from manyscale.runner.study.targets import resolve_target
-from manyscale.runner.system import peak_memory_bytes
 from manyscale.sampling.plan import Plan
 
-# Rough speed of one core, for choosing an executor and batches only; no result depends on it.
-OPERATIONS_PER_SECOND = 2e7
-RAY_PAYS_ABOVE_SECONDS = 30.0
 COMPUTE_ARRAYS_BYTES = 1 << 30  # of compute times held at once, for sweep points that await their replay
+_REPLAYS = {"replay-coupled": "coupled", "replay-devices": "devices"}  # to load one costs more than a small run
 
 
 @dataclass(frozen=True)
@@ -185,23 +178,12 @@ def replay_unit(
     if coupling is not None:
         kind = coupling.kind
         parameters |= coupling.parameters
-        versions.append(_version_of(kind))
+        versions.append(import_module(f"manyscale.models.network.{_REPLAYS[kind]}.model").VERSION)
         content.append(coupling.content)
         inputs = {**inputs, "nodes": coupling.name}
     meaning = parameters | {"network": machine.network.model_dump(mode="json")}  # however the units are written
     key = unit_key(kind, replay_module.VERSION, meaning | {"versions": versions}, content, seed=0)
     return WorkUnit(key, kind, parameters, inputs, 2 * workload.num_operations)
-
-
-def _version_of(kind: str) -> int:
-    """Of the module that replays with more than messages; loading one costs more than a small run."""
-    if kind == "replay-devices":
-        from manyscale.models.network.devices import model as devices_module
-
-        return devices_module.VERSION
-    from manyscale.models.network.coupled import model as coupled_module
-
-    return coupled_module.VERSION
 
 
 @dataclass(frozen=True)
@@ -242,11 +224,9 @@ def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulate
     for chunk in _chunks(points, bursts):
         units = []
         for index in chunk:
-            inputs = {
-                "program": _program_name(points[index]),
-                "compute_ps": _compute_name(points[index], bursts[index]),
-            }
-            units.append(replay_unit(points[index], bursts[index], inputs, couplings[index]))
+            point, keys = points[index], bursts[index]
+            inputs = {"program": _program_name(point), "compute_ps": _compute_name(point, keys)}
+            units.append(replay_unit(point, keys, inputs, couplings[index]))
         execution.execute(units, partial(shared_for, chunk))
         for index, unit in zip(chunk, units, strict=True):
             yield Simulated(points[index], bursts[index], unit, time_units[index])
@@ -358,12 +338,16 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
     replayed = Replayed(phase_ps, compute_per_operation(workload, phase_ps), arrays, is_coupled, has_devices)
     last_ps, beside, found = arrays["end_ps"], {}, []
     if is_coupled or has_devices:
-        from manyscale.runner.run import coupled, devices  # cost more than a small run
+        from manyscale.runner.run import coupled  # costs more than a small run
 
         last_ps = arrays["rank_end_ps"]
         ranks = coupled.ranks_table(workload, arrays["exposed_ps"], arrays["end_ps"], last_ps)
-        beside = coupled.statistics(arrays) if is_coupled else devices.statistics(arrays)
-        found = devices.notes(arrays) if has_devices else []
+        if is_coupled:
+            beside = coupled.statistics(arrays)
+        else:
+            from manyscale.runner.run import devices  # the same
+
+            beside, found = devices.statistics(arrays), devices.notes(arrays)
     else:
         ranks = results.ranks_table(workload, replayed.compute_ps, arrays["end_ps"])
     messages = results.messages_table(workload, arrays["send_ps"], arrays["receive_ps"])
@@ -413,38 +397,3 @@ def _plan_table(simulated: Simulated, done: Done) -> pa.Table:
             keys = simulated.point.source.unit_keys(plan, done)
         tables.append(plan.table().append_column("unit_key", text_array(keys)))
     return pa.concat_tables(tables)
-
-
-def choose_executor(name: str, points: Sequence[Point], address: str | None, host: Path | None) -> str:
-    """``auto`` resolved: what the host file says, else Ray if a cluster is named or the estimated work repays its
-    start. Raises UserError for a host that is launched, not joined, and for Ray where it is not installed."""
-    if host is not None:
-        settings = load_host(host)
-        settings.require_direct()
-        address = address or settings.address
-        name = settings.executor if name == "auto" else name
-    if name == "auto" and address is not None:
-        name = "ray"
-    if name == "ray":
-        extras.require("ray", ray_asked_for(address) if host is None else f"{host}: this host")
-    if name != "auto":
-        return name
-    times = {unit.key: unit.weight for point in points for unit in point.first_units}
-    seconds = (3 * points[0].case.workload.num_operations * len(points) + sum(times.values())) / OPERATIONS_PER_SECOND
-    repays = seconds > RAY_PAYS_ABOVE_SECONDS and (os.cpu_count() or 1) > 1
-    return where_it_pays(repays, f"about {seconds:.0f} s of computing")
-
-
-class HostTime:
-    """Wall time, CPU time (children included) and peak memory of this process since it was made."""
-
-    def __init__(self) -> None:
-        self._wall = time.perf_counter()
-
-    def figures(self) -> dict[str, float]:
-        own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-        return {
-            "wall_seconds": time.perf_counter() - self._wall,
-            "cpu_seconds": own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
-            "peak_memory_bytes": max(peak_memory_bytes(own), peak_memory_bytes(children)),
-        }

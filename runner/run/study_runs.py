@@ -19,7 +19,9 @@ from manyscale.runner.progress import Progress, silent
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import outputs, pipeline, rendered, script
+from manyscale.runner.run.execute.choice import choose_executor
 from manyscale.runner.run.execute.execution import Counts, Execution
+from manyscale.runner.run.execute.host_time import HostTime
 from manyscale.runner.run.results import Result
 from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.store import Store
@@ -93,7 +95,7 @@ def located_content(content: dict[str, Any]) -> dict[str, Any]:
 
 def run_study(content: dict[str, Any], place: str, beside: Path | None, options: Options) -> Run:
     """Run a study's content, sweep or not, and write its run directory."""
-    host = pipeline.HostTime()
+    host = HostTime()
     content = located_content(content)
     points = list(sweep_points(content, place, options.yes))
     study = parse_study(content, place)
@@ -109,7 +111,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     prepared = list(prepare_points(points, place, beside, workload))
     for point in prepared:
         admit(point.notes, accept, strict=options.strict)
-    chosen = pipeline.choose_executor(options.executor, prepared, options.address, options.host)
+    chosen = choose_executor(options.executor, prepared, options.address, options.host)
     name = study.name or workload.name
     is_new = options.output is None or not os.path.exists(options.output)
     directory = rundir.new_directory(options.output, name, options.resume)

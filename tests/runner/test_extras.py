@@ -11,8 +11,8 @@ import pytest
 
 from manyscale.runner import extras
 from manyscale.runner.errors import UserError
-from manyscale.runner.run import pipeline
 from manyscale.runner.run.execute import execution
+from manyscale.runner.run.execute.choice import choose_executor
 from manyscale.runner.run.execute.execution import Workers, where_it_pays
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.execute.ray import RayExecutor
@@ -72,7 +72,7 @@ def test_auto_is_ray_where_it_is_installed(capsys: pytest.CaptureFixture[str]) -
 )
 def test_a_run_that_asks_for_ray_is_refused(name: str, address: str | None, asked: str) -> None:
     with pytest.raises(UserError) as refused:
-        pipeline.choose_executor(name, [], address, None)
+        choose_executor(name, [], address, None)
     assert str(refused.value) == f"{asked} needs Ray, which is not installed; pip install 'manyscale[ray]'"
 
 
@@ -81,7 +81,7 @@ def test_a_host_that_asks_for_ray_is_refused(tmp_path: Path) -> None:
     host = tmp_path / "host.yaml"
     host.write_text("schema: 1\nexecutor: ray\n")
     with pytest.raises(UserError) as refused:
-        pipeline.choose_executor("auto", [], None, host)
+        choose_executor("auto", [], None, host)
     assert str(refused.value).startswith(f"{host}: this host needs Ray, which is not installed; pip install")
 
 

@@ -14,8 +14,8 @@ import pytest
 from manyscale.runner import system
 from manyscale.runner.errors import UserError
 from manyscale.runner.run.calibration.node import calibrate_node
+from manyscale.runner.run.execute.host_time import HostTime
 from manyscale.runner.run.execute.teams import ProcessTeam
-from manyscale.runner.run.pipeline import HostTime
 from manyscale.runner.tracers import session
 
 
