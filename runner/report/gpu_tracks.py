@@ -1,15 +1,51 @@
-"""What GPUs did, a track for each stream and each copy engine, for the traces of a run."""
+"""What GPUs did, a track for each stream and each copy engine, for the traces of a run and its report."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
+from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.run.results import Result
 
-_OF_NO_ENGINE = ("SMs", "network")
+SMS: Final = "SMs"
+_OF_NO_ENGINE: Final = (SMS, "network")  # what a trace draws once, in its stream
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """``names`` of streams, or of engines; ``of_row`` int64[rows of the table gpu_streams]: the lane, -1 in none."""
+
+    names: list[str]
+    of_row: np.ndarray
+
+
+def streams_of(table: pa.Table) -> Lanes:
+    """By GPU, rank and number."""
+    gpu, rank, stream = (to_numpy(table.column(name)).astype(np.int64) for name in ("gpu", "rank", "stream"))
+    known, of_row = np.unique(np.stack((gpu, rank, stream)), axis=1, return_inverse=True)
+    has_ranks = len(np.unique(rank)) > 1
+    names = [
+        f"GPU {g}, {f'rank {r}, ' * has_ranks}{'default stream' if s == 0 else f'stream {s}'}"
+        for g, r, s in known.T.tolist()
+    ]
+    return Lanes(names, of_row.ravel().astype(np.int64))
+
+
+def engines_of(table: pa.Table, left_out: Collection[str]) -> Lanes:
+    """By GPU, without those of these names."""
+    gpu = to_numpy(table.column("gpu")).astype(np.int64)
+    engine, names = codes_and_names(table.column("engine"))
+    is_shown = np.array([names[each] not in left_out for each in engine])
+    keys = gpu * len(names) + engine
+    known = np.unique(keys[is_shown])
+    of_row = np.where(is_shown, np.searchsorted(known, keys), -1)
+    return Lanes([f"GPU {key // len(names)}, {names[key % len(names)]}" for key in known.tolist()], of_row)
 
 
 @dataclass(frozen=True)
@@ -28,35 +64,20 @@ class GpuTracks:
     launch_id: np.ndarray
 
 
-def gpu_tracks(result: Result, kernel_column: str) -> GpuTracks | None:
-    """None where no streams were replayed. ``kernel_column``: of the table of launches, for the labels."""
+def gpu_tracks(result: Result) -> GpuTracks | None:
+    """None where no streams were replayed."""
     table, launches = result.gpu_streams, result.launches
     if table is None or launches is None or not table.num_rows:
         return None
-    gpu, rank, stream, launch = (
-        to_numpy(table.column(name)).astype(np.int64) for name in ("gpu", "rank", "stream", "launch_id")
-    )
-    engines, operations = (table.column(name).to_pylist() for name in ("engine", "operation"))
-    of_stream, track = np.unique(np.stack((gpu, rank, stream)), axis=1, return_inverse=True)
-    several = result.workload.num_ranks > 1
-    names = [
-        f"GPU {g}, {f'rank {r}, ' if several else ''}stream {s}" for g, r, s in zip(*of_stream.tolist(), strict=True)
-    ]
-    places = [(g, engine) for g, engine in zip(gpu.tolist(), engines, strict=True) if engine not in _OF_NO_ENGINE]
-    own = {place: len(names) + k for k, place in enumerate(sorted(set(places)))}
-    names += [f"GPU {g}, {engine}" for g, engine in own]
-    kernel = dict(
-        zip(launches.column("launch_id").to_pylist(), launches.column(kernel_column).to_pylist(), strict=True)
-    )
+    streams, engines = streams_of(table), engines_of(table, _OF_NO_ENGINE)
+    kernel = dict(zip(launches.column("launch_id").to_pylist(), launches.column("kernel").to_pylist(), strict=True))
+    launch, operations = to_numpy(table.column("launch_id")).astype(np.int64), table.column("operation").to_pylist()
     called = [kernel[each] if each else operation for each, operation in zip(launch.tolist(), operations, strict=True)]
     labels = list(dict.fromkeys(called))
     number = {name: k for k, name in enumerate(labels)}
     label = np.array([number[name] for name in called], np.int64)
-    again = np.flatnonzero(np.array([engine not in _OF_NO_ENGINE for engine in engines]))
+    again = np.flatnonzero(engines.of_row >= 0)
     rows = np.concatenate((np.arange(table.num_rows), again))
-    on_engine = np.array([own[place] for place in places], np.int64)
-    start, end, size = (to_numpy(table.column(name)) for name in ("start_ps", "end_ps", "bytes"))
-    return GpuTracks(
-        names, labels, np.concatenate((np.asarray(track).ravel(), on_engine)), label[rows], start[rows], end[rows],
-        size[rows], launch[rows],
-    )  # fmt: skip
+    track = np.concatenate((streams.of_row, len(streams.names) + engines.of_row[again]))
+    start, end, size = (to_numpy(table.column(name))[rows] for name in ("start_ps", "end_ps", "bytes"))
+    return GpuTracks(streams.names + engines.names, labels, track, label[rows], start, end, size, launch[rows])

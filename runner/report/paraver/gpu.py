@@ -34,7 +34,7 @@ def write(result: Result, directory: Path) -> None:
     launches = result.launches
     if launches is None or not launches.num_rows:
         return
-    tracks = gpu_tracks(result, "kernel") or _of_ranks(launches)
+    tracks = gpu_tracks(result) or _of_ranks(launches)
     blocks = timed_blocks(result)
     num_sms = 0 if blocks is None else int(blocks.sm.max()) + 1
     threads = len(tracks.names) + num_sms

@@ -30,7 +30,7 @@ def write_launches(file: gzip.GzipFile, result: Result) -> list[str]:
     launches = result.launches
     if launches is None or not launches.num_rows:
         return []
-    tracks = gpu_tracks(result, "kernel")
+    tracks = gpu_tracks(result)
     if tracks is not None:
         return _write_streams(file, result, tracks)
     rank, start, end, cycles, launch = (

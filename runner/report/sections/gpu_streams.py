@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -11,13 +10,13 @@ import pyarrow as pa
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.node.tables import codes_and_names
+from manyscale.runner.report.gpu_tracks import SMS, Lanes, engines_of, streams_of
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import LINE_COLOURS, axis
 from manyscale.runner.report.text import duration, escape, percent, size, table, time_unit
 
 MAX_BARS: Final = 4000  # of the timeline: the longest
 MAX_ROWS: Final = 48  # streams and engines: those that are busy longest
-_SMS: Final = "SMs"
 _COLOURS: Final = {
     "launch": LINE_COLOURS[0], "copy_to_device": LINE_COLOURS[1], "copy_to_host": LINE_COLOURS[4],
     "copy_on_device": LINE_COLOURS[2], "set": LINE_COLOURS[5],
@@ -25,20 +24,12 @@ _COLOURS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Lanes:
-    """``name`` of each lane; ``of_row`` int64[rows of the table]: the lane, -1 in none."""
-
-    name: list[str]
-    of_row: np.ndarray
-
-
 def add_streams(page: Page, streams: pa.Table, makespan_s: float) -> None:
     """Nothing where nothing takes time; ``makespan_s`` of the run."""
     if not streams.num_rows:
         return
     start, end = (to_numpy(streams.column(name)) for name in ("start_ps", "end_ps"))
-    lanes = [_streams(streams), _engines(streams)]
+    lanes = [streams_of(streams), engines_of(streams, (SMS,))]
     note = (
         "What each stream, and each copy engine, does; what a stream was given waits until the one before it has ended."
     )
@@ -50,36 +41,14 @@ def add_streams(page: Page, streams: pa.Table, makespan_s: float) -> None:
     page.add("Streams and copies", *parts, note=note)
 
 
-def _streams(streams: pa.Table) -> _Lanes:
-    gpu, rank, stream = (to_numpy(streams.column(name)).astype(np.int64) for name in ("gpu", "rank", "stream"))
-    known, of_row = np.unique(np.stack((gpu, rank, stream)), axis=1, return_inverse=True)
-    has_ranks = len(np.unique(rank)) > 1
-    names = [
-        f"GPU {g}, {f'rank {r}, ' * has_ranks}{'default stream' if s == 0 else f'stream {s}'}"
-        for g, r, s in known.T.tolist()
-    ]
-    return _Lanes(names, of_row.ravel().astype(np.int64))
-
-
-def _engines(streams: pa.Table) -> _Lanes:
-    """Of what is not done by the SMs."""
-    gpu = to_numpy(streams.column("gpu")).astype(np.int64)
-    engine, names = codes_and_names(streams.column("engine"))
-    is_copy = np.array([names[each] != _SMS for each in engine])
-    keys = gpu * len(names) + engine
-    known = np.unique(keys[is_copy])
-    of_row = np.where(is_copy, np.searchsorted(known, keys), -1)
-    return _Lanes([f"GPU {key // len(names)}, {names[key % len(names)]}" for key in known.tolist()], of_row)
-
-
-def _busiest(lanes: _Lanes, length: np.ndarray) -> list[int]:
+def _busiest(lanes: Lanes, length: np.ndarray) -> list[int]:
     """Lanes that are shown, in their order."""
     mine = lanes.of_row >= 0
-    busy = np.bincount(lanes.of_row[mine], length[mine].astype(float), len(lanes.name))
+    busy = np.bincount(lanes.of_row[mine], length[mine].astype(float), len(lanes.names))
     return sorted(np.argsort(-busy, kind="stable")[:MAX_ROWS].tolist())
 
 
-def _chart(page: Page, streams: pa.Table, lanes: list[_Lanes], start: np.ndarray, end: np.ndarray) -> str:
+def _chart(page: Page, streams: pa.Table, lanes: list[Lanes], start: np.ndarray, end: np.ndarray) -> str:
     unit_s, unit = time_unit(float(end.max()) / PS_PER_SECOND)
     scale = unit_s * PS_PER_SECOND
     kind, kinds = codes_and_names(streams.column("operation"))
@@ -90,7 +59,7 @@ def _chart(page: Page, streams: pa.Table, lanes: list[_Lanes], start: np.ndarray
     bars: dict[str, dict[str, list[Any]]] = {}
     for each in lanes:
         shown = set(_busiest(each, end - start))
-        rows += [name for place, name in enumerate(each.name) if place in shown]
+        rows += [name for place, name in enumerate(each.names) if place in shown]
         for row in longest.tolist():
             if int(each.of_row[row]) not in shown:
                 continue
@@ -98,7 +67,7 @@ def _chart(page: Page, streams: pa.Table, lanes: list[_Lanes], start: np.ndarray
             own = bars.setdefault(name, {"base": [], "x": [], "y": [], "customdata": []})
             own["base"].append(float(f"{start[row] / scale:.9g}"))
             own["x"].append(float(f"{(end[row] - start[row]) / scale:.6g}"))
-            own["y"].append(each.name[int(each.of_row[row])])
+            own["y"].append(each.names[int(each.of_row[row])])
             what = f"launch {launch[row]}" if launch[row] else f"{name.replace('_', ' ')}, {size(moved[row])}"
             own["customdata"].append(what)
     for name, own in bars.items():
@@ -121,17 +90,17 @@ def _chart(page: Page, streams: pa.Table, lanes: list[_Lanes], start: np.ndarray
     )
 
 
-def _table(streams: pa.Table, lanes: list[_Lanes], took: np.ndarray, makespan_s: float) -> str:
+def _table(streams: pa.Table, lanes: list[Lanes], took: np.ndarray, makespan_s: float) -> str:
     moved = to_numpy(streams.column("bytes")).astype(float)
     rows = []
     for each in lanes:
         mine = each.of_row >= 0
-        count = np.bincount(each.of_row[mine], minlength=len(each.name))
-        busy = np.bincount(each.of_row[mine], took[mine].astype(float), len(each.name)) / PS_PER_SECOND
-        total = np.bincount(each.of_row[mine], moved[mine], len(each.name))
+        count = np.bincount(each.of_row[mine], minlength=len(each.names))
+        busy = np.bincount(each.of_row[mine], took[mine].astype(float), len(each.names)) / PS_PER_SECOND
+        total = np.bincount(each.of_row[mine], moved[mine], len(each.names))
         rows += [
             (
-                escape(each.name[place]), f"{count[place]:,}", escape(duration(busy[place])),
+                escape(each.names[place]), f"{count[place]:,}", escape(duration(busy[place])),
                 escape(percent(busy[place] / makespan_s)) if makespan_s else "-",
                 escape(size(total[place])) if total[place] else "-",
             )
