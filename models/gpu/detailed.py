@@ -21,6 +21,7 @@ from manyscale.models.gpu.launch_program import LaunchProgram
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.skipped_blocks import forget_passed
 from manyscale.models.gpu.sm import state as sm_state
 from manyscale.models.gpu.sm.asynchronous.state import room_for
 from manyscale.models.gpu.sm.control.rows import COLUMNS, code_lines, constant_lines, is_controlled
@@ -128,8 +129,8 @@ def simulate(
     share of its warp instructions is done, unless it is SMALL.
 
     With ``choice`` only blocks that it chooses, those of a cluster as any others; ``skipped(memory, first, end)``
-    then changes L2 as it likes for blocks [first, end). Raises DoesNotFitError where no block fits on an SM,
-    StuckError where blocks wait for each other for ever.
+    then changes L2 as it likes for blocks [first, end); what they do to L1 is the model's (skipped_blocks.py). Raises
+    DoesNotFitError where no block fits on an SM, StuckError where blocks wait for each other for ever.
     """
     running = _Running(trace, trace.num_blocks, iter(()), gpu, prepared(memory, gpu), clusters=choice is None)
     with watched(running.share, told if trace.num_instructions > SMALL else None):
@@ -281,8 +282,9 @@ class _Running:
         if first < block:
             before = self.trace.warp_instructions[self.trace.block_warps[[first, block]]]
             self._skipped += int(before[1] - before[0])
-        if skipped is not None and first < block:
-            skipped(self.memory, first, block)
+            forget_passed(self.sm, self._pieces.program, first, block)
+            if skipped is not None:
+                skipped(self.memory, first, block)
         word[NEXT] = block
         if block < word[END]:
             word[CHOSEN] = 1

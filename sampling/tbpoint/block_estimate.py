@@ -98,15 +98,11 @@ def _by_neighbours(state: RegionSampling, skips: np.ndarray, units: np.ndarray) 
     if not len(skips):
         return 0.0, 0.0, 0.0
     samples = _samples(state, units[units["sample"] >= 0])
-    cpi = samples.cycles / np.maximum(samples.instructions, 1)
-    before, after, until, instructions = _replaced(state, skips, samples)
-    share = skips["before"]
-    after = _or_before(samples, cpi, before, after)
-    share = np.where(after < before, 0.5, share)
+    cpi = samples.cpi
+    before, after, share, until, instructions = _replaced(state, skips, samples)
     cycles = instructions * (share * cpi[before] + (1 - share) * cpi[after])
-    weight = np.bincount(before, instructions * share, len(cpi)) + np.bincount(
-        after, instructions * (1 - share), len(cpi)
-    )
+    weight = np.bincount(before, instructions * share, len(cpi))
+    weight += np.bincount(after, instructions * (1 - share), len(cpi))
     relative, freedom = _relative_variance(samples, cpi)
     per_sample = samples.weight[samples.units > 0].mean() * state.rule["epoch"][0]
     as_samples = np.maximum((skips["last"] - skips["first"] + 1) / per_sample, 1.0)
@@ -120,22 +116,24 @@ def _by_neighbours(state: RegionSampling, skips: np.ndarray, units: np.ndarray) 
 
 def _replaced(
     state: RegionSampling, skips: np.ndarray, samples: _Samples
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of each skip: the samples ``before`` and ``after`` it (itself, if there is none); ``until`` when what was
-    simulated behind it counts as skipped; instructions of both."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of each skip: the sample ``before`` it and another that says what it took, with the ``share`` of the first;
+    ``until`` when what was simulated behind it counts as skipped; instructions of both."""
     before = skips["sample"] - 1
     after = np.minimum(before + 1, len(samples.units) - 1)
     after = np.where((samples.run[after] == samples.run[before]) & (samples.units[after] > 0), after, before)
     until = np.where(after > before, np.maximum(samples.begin[after], skips["time"]), skips["time"])
     time, done = _progress(state)
     executed = np.interp(until, time, done) - np.interp(skips["time"], time, done)
-    return before, after, until, skips["instructions"] + executed
+    other = _or_before(samples, before, after)
+    share = np.where(other < before, 0.5, skips["before"])
+    return before, other, share, until, skips["instructions"] + executed
 
 
-def _or_before(samples: _Samples, cpi: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def _or_before(samples: _Samples, before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """``after``, and where no sample follows the one before ``before``, if those two are alike: both then say what
     follows, and the last one has been disturbed by a skip."""
-    earlier = np.maximum(before - 1, 0)
+    cpi, earlier = samples.cpi, np.maximum(before - 1, 0)
     is_alike = (samples.run[earlier] == samples.run[before]) & (samples.units[earlier] > 0)
     is_alike &= np.abs(cpi[earlier] / np.maximum(cpi[before], 1e-300) - 1) <= ALIKE
     return np.where((after == before) & is_alike, earlier, after)
@@ -160,12 +158,12 @@ def sampled_counts(
 
     units = units[units["sample"] >= 0]
     samples = _samples(state, units)
-    before, after, until, instructions = _replaced(state, skips, samples)
+    before, after, share, until, instructions = _replaced(state, skips, samples)
     rate = np.zeros((len(samples.units), asked_counts.shape[1]))
     np.add.at(rate, units["sample"], _in_units(state, units, reached(_dispatches(state))))
     rate /= np.maximum(samples.instructions, 1)[:, None]
     simulated_behind = reached(until) - reached(skips["time"])
-    share = skips["before"][:, None]
+    share = share[:, None]
     of_skips = instructions[:, None] * (share * rate[before] + (1 - share) * rate[after]) - simulated_behind
     return np.maximum(simulated + of_skips.sum(axis=0), 0.0)
 
@@ -183,6 +181,10 @@ class _Samples:
     cycles: np.ndarray
     instructions: np.ndarray
     squares: np.ndarray
+
+    @property
+    def cpi(self) -> np.ndarray:
+        return np.asarray(self.cycles / np.maximum(self.instructions, 1))
 
 
 def _samples(state: RegionSampling, units: np.ndarray) -> _Samples:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from block_simulator import Run, regions_of, run
 
-from manyscale.runner.predict.gpu.region_sampling import first_full, first_shown
+from manyscale.models.gpu.skipped_blocks import first_full, first_shown
 from manyscale.sampling.tbpoint.block_estimate import STATE_ERROR, sampled_counts
 from manyscale.sampling.tbpoint.regions import NO_REGION
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
@@ -172,6 +172,18 @@ def test_counts_of_a_cold_beginning(rules: str) -> None:
         assert got == pytest.approx(counted(np.array(count / 4 * 100.0)), rel=0.01)
     else:
         assert got == pytest.approx(counted(end) / found.launch.instruction_share)
+
+
+@pytest.mark.parametrize("full", [100, 3900])
+def test_what_is_counted_once_a_cycle_is_as_much_as_there_are_cycles(full: int) -> None:
+    """Of few waves the last skip stands behind all samples, of many between two."""
+    count = 200 if full == 100 else 4000
+    lasting = np.repeat([100.0, 103.0], [full, count - full])
+    found = run(regions_of([0] * (count // 4)), np.full(count, 100), lasting, 4, full=full)
+    times = np.sort(found.state.begin[~np.isnan(found.state.begin)])
+    got = sampled_counts(found.state, times, times[:, None], np.array([found.cycles]))
+    assert len(found.skips) > 1
+    assert got == pytest.approx([found.launch.cycles], rel=1e-6)
 
 
 def test_counts_of_a_launch_without_skips_are_exact() -> None:

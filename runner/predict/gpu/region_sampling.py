@@ -19,7 +19,7 @@ from manyscale.models.gpu.detailed import ASKED_COUNTS
 from manyscale.models.gpu.l2.warm import touch_blocks
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
-from manyscale.models.kernels import allocation_free
+from manyscale.models.gpu.skipped_blocks import first_full, first_shown
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.predict.gpu.block_sampling import BlockSampler, SampledBlocks
 from manyscale.runner.predict.gpu.blocks import profile_of, regions_of
@@ -36,10 +36,8 @@ from manyscale.sampling.tbpoint.state import (
     next_block,
 )
 
-VERSION: Final = 4  # of what follows from the same rules
+VERSION: Final = 5  # of what follows from the same rules
 SHARE: Final = 0.5
-_NONE: Final = np.iinfo(np.int64).min
-_SPREAD: Final = 0x9E3779B97F4A7C1  # of a sector's number over the table: Knuth's multiplicative hashing
 
 
 class RegionSampler(BlockSampler):
@@ -126,40 +124,3 @@ def _changes_l2(trace: LaunchTrace, gpu: Gpu, accesses: np.ndarray) -> int:
     full = first_full(trace.sector, accesses, 0, count, sectors)
     changing = first_full(of_blocks, written[accesses], 0, count, int(gpu.l2.dirty_share * sectors))
     return max(full, changing) if changing < count else full
-
-
-def first_shown(sector: np.ndarray, block_accesses: np.ndarray, first: int, end: int, most: int) -> int:
-    """The first of blocks [first, end) from which on they use at most ``most`` sectors; ``end`` if none is shown.
-    ``sector`` int64[accesses] of the launch; ``block_accesses`` int64[blocks + 1]: the first of each block. O(accesses
-    of the blocks that are shown)."""
-    return int(_reached(sector, block_accesses, end - 1, first - 1, -1, most, _table(most))) + 1
-
-
-def first_full(sector: np.ndarray, block_accesses: np.ndarray, first: int, end: int, most: int) -> int:
-    """The first of blocks [first, end) that no longer fits into ``most`` sectors with those before it, else ``end``."""
-    return int(_reached(sector, block_accesses, first, end, 1, most, _table(most)))
-
-
-def _table(most: int) -> np.ndarray:
-    return np.full(1 << (2 * most + 1).bit_length(), _NONE)
-
-
-@allocation_free
-def _reached(sector, block_accesses, begin, end, step, most, table):  # type: ignore[no-untyped-def]
-    """The first block, from ``begin`` in steps, which uses more sectors with those before it than ``most``, else
-    ``end``."""
-    count = 0
-    mask = table.shape[0] - 1
-    for block in range(begin, end, step):
-        for i in range(block_accesses[block], block_accesses[block + 1]):
-            number = sector[i]
-            at = ((number * _SPREAD) >> 20) & mask
-            while table[at] != _NONE and table[at] != number:
-                at = (at + 1) & mask
-            if table[at] == number:
-                continue
-            if count == most:
-                return block
-            table[at] = number
-            count += 1
-    return end

@@ -24,9 +24,10 @@ def test_table_by_hand() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs the traces in $MANYSCALE_DATA")
-@pytest.mark.parametrize(("name", "blocks", "most"), [("ffmakernel", 7396, 0.07), ("vectorAdd", 7396, 0.3)])
+@pytest.mark.parametrize(("name", "blocks", "most"), [("ffmakernel", 7396, 0.07), ("vectorAdd", 7396, 0.25)])
 def test_equal_blocks(name: str, blocks: int, most: float) -> None:
-    """On the machine of the source, 73 and 89 waves."""
+    """On the machine of the source, 73 and 89 waves. vectorAdd's are 10 % longer and shorter in turn: no three agree
+    within 1 %, and the second half of the first 20 is the first that runs as the quarter before it."""
     for row in outcomes(DATA, name, blocks, ("fermi-tbpoint",)):
         assert row.share < most
         assert abs(row.error) < 0.01
