@@ -8,7 +8,7 @@ Each launch is a phase of its rank, before an operation ``other`` that stands fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -60,8 +60,11 @@ def read(
 ) -> Workload:
     """The workload of a tracer's folder, with the launches that ``options`` choose; ``collected``: what was stored of
     each process while it ran. Raises UserError."""
-    processes, notes = _processes(path)
-    ranks = [_rank(path, process) for process in processes]
+    found = read_processes(path / OF_RANKS)
+    known = _events_of(_folder(path, process) for process in found)
+    of_mpi = any(process.library for process in found)
+    processes, notes = choose_ranks(path / OF_RANKS, found if of_mpi else _launching(path, found, known))
+    ranks = [_rank(process, _folder(path, process), known) for process in processes]
     workload = of_processes(path.name, processes, notes)
     if not any(rank.process for rank in ranks):
         raise UserError(f"{path}: no rank used the GPU; trace the program with --level mpi")
@@ -94,28 +97,24 @@ def is_readable(path: Path) -> bool:
     processes = read_processes(path / OF_RANKS)
     if any(process.library for process in processes):
         return True
-    mine = _launching(path, processes)
-    places = [place for place in (each / EVENTS for each in path.glob(PROCESS)) if place.is_file()]
+    events = _events_of(path.glob(PROCESS))
+    mine = _launching(path, processes, events)
     # a copied process (fork) has a folder, and no calls
-    if len(mine) != 1 or sum(bool(events_of(place).launches) for place in places) != 1:
+    if len(mine) != 1 or sum(bool(each.launches) for each in events.values()) != 1:
         return False
-    launches = events_of(_folder(path, mine[0]) / EVENTS).launches
     kind = _OF_CALL[Calls(mine[0]).call]
-    return int(np.count_nonzero(kind == _G.launch)) == len(launches)
+    return int(np.count_nonzero(kind == _G.launch)) == len(events[_folder(path, mine[0])].launches)
 
 
-def _processes(path: Path) -> tuple[list[Process], list[Note]]:
-    """The ranks, or the one process that launched kernels."""
-    found = read_processes(path / OF_RANKS)
-    if any(process.library for process in found):
-        return choose_ranks(path / OF_RANKS, found)
-    return choose_ranks(path / OF_RANKS, _launching(path, found))
+def _events_of(folders: Iterable[Path]) -> dict[Path, Events]:
+    """What processes did with GPUs, by folder; others have no file."""
+    return {folder: events_of(folder / EVENTS) for folder in folders if (folder / EVENTS).is_file()}
 
 
-def _launching(path: Path, processes: list[Process]) -> list[Process]:
+def _launching(path: Path, processes: list[Process], events: Mapping[Path, Events]) -> list[Process]:
     """Those that launched kernels."""
-    places = [(process, _folder(path, process) / EVENTS) for process in processes]
-    return [process for process, place in places if place.is_file() and events_of(place).launches]
+    used = [(process, events.get(_folder(path, process))) for process in processes]
+    return [process for process, each in used if each is not None and each.launches]
 
 
 def _folder(path: Path, process: Process) -> Path:
@@ -130,7 +129,7 @@ def _chosen(path: Path, options: ReadOptions, count: int) -> set[int]:
     return wanted
 
 
-def _rank(path: Path, process: Process) -> _Rank:
+def _rank(process: Process, folder: Path, known: Mapping[Path, Events]) -> _Rank:
     calls = Calls(process)
     kind = _OF_CALL[calls.call]
     is_copy = _IS_COPY[calls.call]
@@ -140,8 +139,7 @@ def _rank(path: Path, process: Process) -> _Rank:
     kind, records = kind[mine], calls.records[mine]
     is_launch, is_message = kind == _G.launch, kind == _G.communication
     sizes, second = records["bytes"].astype(np.int64), records["receive_bytes"].astype(np.int64)
-    folder = _folder(path, process)
-    events = events_of(folder / EVENTS) if (folder / EVENTS).is_file() else None
+    events = known.get(folder)
     launch = np.where(is_launch, sizes, 0)
     if is_launch.any() and (events is None or launch.max() > len(events.launches)):
         raise UserError(
