@@ -18,7 +18,8 @@ to one later.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -26,22 +27,18 @@ import numpy as np
 from manyscale.models.kernels.event_heap import event_record
 from manyscale.models.machine import Network
 from manyscale.models.network.coupled import kernel
-from manyscale.models.network.dimemas import model as dimemas
+from manyscale.models.network.coupled.joined import MODELS, Kernels, run, split, whole
 from manyscale.models.network.dimemas.parameters import Dimemas
-from manyscale.models.network.flow import model as flow
-from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock_of, refuse_unreceived, stuck_strand
-from manyscale.models.network.replay.steps import ACTION, FIRST, START_STRAND, WAIT_STRAND
-from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State, Steps, new_state
-from manyscale.models.network.replay.timeline import LinkLoad, Placement, ReplayError, Timeline
-from manyscale.models.network.routes import routes
+from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State
+from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import Scheduler, new_scheduler, why_stuck
 
 VERSION: Final = 1
-MODELS: Final = ("latency-bandwidth", "flow", "dimemas")
+KERNELS: Final = Kernels(kernel.run_coupled_fixed, kernel.run_coupled_flow, kernel.run_coupled_dimemas)
 
 
 @dataclass(frozen=True)
@@ -119,12 +116,22 @@ def replay_coupled(
     schedulers = [new_scheduler(each, num_cores, runtime, seed + each.rank, share_group=share_group) for each in mine]
     times = [np.ascontiguousarray(each, np.int64) for each in piece_ps if each is not None]
     nodes = _nodes(program, strands, coupled, mine, times, schedulers, runtime, keep_ranks)
-    state, end_ps, links = _run(model, program, strands, coupled, before, network, placement, nodes)
+    state, end_ps, links = run(
+        model,
+        KERNELS,
+        nodes,
+        partial(_with_cores, strands, coupled, nodes),
+        program,
+        strands,
+        before,
+        network,
+        placement,
+    )
     if not state.finished.all() or np.any(nodes.node["end"] < 0):
         raise ReplayError(_deadlock(program, strands, coupled, mine, state, nodes))
     if program.num_queues:
         refuse_unreceived(program, state.status & BOTH_POSTED)
-    timeline = Timeline(end_ps, _whole(state.sent), _whole(state.arrived), links)
+    timeline = Timeline(end_ps, whole(state.sent), whole(state.arrived), links)
     return _result(program, compute_ps, coupled, timeline, nodes)
 
 
@@ -167,85 +174,7 @@ def _check(
             )
 
 
-def split(program: Program, ranks: np.ndarray) -> Program:
-    """The program with each operation of ``ranks`` (ascending) a strand of its own, in the order of the rows.
-
-    For `new_state`, which takes whatever is no strand of a non-blocking collective for a rank: ``num_ranks`` and
-    ``rank_offsets`` are of such strands. Messages keep their ranks. O(steps).
-    """
-    is_split = np.zeros(program.num_ranks, np.bool_)
-    is_split[ranks] = True
-    of_ranks = int(program.strand_steps[program.num_ranks])
-    first_of_operation = np.flatnonzero(program.step[:of_ranks] & FIRST)
-    rows = np.diff(program.rank_offsets)
-    starts = np.repeat(is_split, rows)  # per row: a strand begins here
-    starts[program.rank_offsets[:-1][(~is_split) & (rows > 0)]] = True
-    empty = np.flatnonzero((rows == 0) & ~is_split)
-    first_row = np.flatnonzero(starts)
-    where = np.searchsorted(first_row, program.rank_offsets[empty])
-    first_row = np.insert(first_row, where, program.rank_offsets[empty])
-    rank_of_row = np.repeat(np.arange(program.num_ranks, dtype=np.int32), rows)
-    rank_of_strand = np.insert(rank_of_row[np.flatnonzero(starts)], where, empty.astype(np.int32))
-    added = len(first_row) - program.num_ranks
-    bounds = np.append(first_of_operation, of_ranks)[first_row]
-    target = program.target.copy()
-    to_strand = np.isin(program.step & ACTION, (START_STRAND, WAIT_STRAND))
-    target[to_strand] += added
-    candidate = program.candidate_target.copy()
-    candidate[program.candidate_action == WAIT_STRAND] += added
-    return replace(
-        program,
-        num_ranks=len(first_row),
-        rank_offsets=np.append(first_row, program.rank_offsets[-1]),
-        target=target,
-        candidate_target=candidate,
-        strand_steps=np.concatenate((bounds, program.strand_steps[program.num_ranks :])),
-        strand_rank=np.concatenate((rank_of_strand, program.strand_rank[program.num_ranks :])),
-        graph=None,
-    )
-
-
-def _run(
-    model: str,
-    program: Program,
-    strands: Program,
-    coupled: np.ndarray,
-    before: np.ndarray,
-    network: Network,
-    placement: Placement,
-    nodes: kernel.Nodes,
-) -> tuple[State, np.ndarray, LinkLoad | None]:
-    """Run one of MODELS: the state at its end, ends of operations, the load of links where they are known."""
-    node_of_rank = placement.node_of_rank
-    if model == "dimemas":
-        steps, state, is_eager, transfers = dimemas.prepare(program, strands, before, network, placement)
-        state = _with_cores(state, strands, coupled, nodes)
-        kernel.run_coupled_dimemas(steps, state, nodes, is_eager, transfers)
-        return state, dimemas.ends(program, state), None
-    law = message_law(program, network, node_of_rank)
-    if model == "flow":
-        flow.check(network)
-        if network.topology is not None:
-            source, destination = program.source, program.destination
-            pairs = node_of_rank[source], node_of_rank[destination]
-            ways = routes(network, placement.num_nodes, *pairs, source == destination)
-            traffic, sharing = flow.traffic_of(program, network, ways)
-            steps, state = _state(strands, before, law, np.dtype(np.float64))
-            state = _with_cores(state, strands, coupled, nodes)
-            kernel.run_coupled_flow(steps, state, nodes, traffic, sharing, law.eager_start)
-            return state, _whole(state.end), flow.load_of(ways, sharing)
-    steps, state = _state(strands, before, law, np.dtype(np.int64))
-    state = _with_cores(state, strands, coupled, nodes)
-    kernel.run_coupled_fixed(steps, state, nodes, kernel.new_flights(law.cost_ps), law.eager_start)
-    return state, state.end, None
-
-
-def _state(strands: Program, before: np.ndarray, law: Any, time: np.dtype) -> tuple[Steps, State]:
-    no_delay = np.zeros(strands.num_messages, time)
-    return new_state(strands, before.astype(time), law.is_eager, no_delay, law.gate_cost_ps.astype(time))
-
-
-def _with_cores(state: State, strands: Program, coupled: np.ndarray, nodes: kernel.Nodes) -> State:
+def _with_cores(strands: Program, coupled: np.ndarray, nodes: kernel.Nodes, state: State) -> State:
     """Ranks are parked at 0, those without cores as their strands; the heap has room for all cores."""
     whole = np.flatnonzero(~np.isin(strands.strand_rank[: strands.num_ranks], coupled))
     heap = np.zeros(len(strands.strand_rank) + 2 * len(nodes.core), state.heap.dtype)
@@ -336,10 +265,6 @@ def _like(scheduler: Any, arrays: Iterator[np.ndarray]) -> Any:
     """The same tuples of other arrays."""
     values = (_like(value, arrays) if isinstance(value, tuple) else next(arrays) for value in scheduler)
     return type(scheduler)(*values)
-
-
-def _whole(times: np.ndarray) -> np.ndarray:
-    return np.rint(times).astype(np.int64) if times.dtype.kind == "f" else times
 
 
 def _result(

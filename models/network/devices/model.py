@@ -10,6 +10,7 @@ Laws of GPUs: models/gpu/device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,20 +19,16 @@ from manyscale.models.gpu.device.program import Program as DeviceProgram
 from manyscale.models.gpu.device.program import heap_entries
 from manyscale.models.gpu.device.state import Devices
 from manyscale.models.machine import Network
-from manyscale.models.network.coupled.kernel import new_flights
-from manyscale.models.network.coupled.model import MODELS, split
+from manyscale.models.network.coupled.joined import MODELS, Kernels, run, split, whole
 from manyscale.models.network.devices import kernel
-from manyscale.models.network.dimemas import model as dimemas
-from manyscale.models.network.flow import model as flow
-from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock_of, refuse_unreceived, stuck_strand
 from manyscale.models.network.replay.steps import ACTION, FIRST, POST_OPEN_SEND, POST_SEND
-from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State, Steps, new_state
-from manyscale.models.network.replay.timeline import LinkLoad, Placement, ReplayError, Timeline
-from manyscale.models.network.routes import routes
+from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State
+from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 
 VERSION: Final = 3
+KERNELS: Final = Kernels(kernel.run_devices_fixed, kernel.run_devices_flow, kernel.run_devices_dimemas)
 
 
 @dataclass(frozen=True)
@@ -74,48 +71,18 @@ def replay_with_devices(
     if not program.graph_is_ordered:
         raise ValueError("operations that are a graph without an order cannot join GPUs")
     strands = split(program, np.arange(program.num_ranks))
-    state, links = _run(model, program, strands, network, placement, devices.devices, message_ps)
+    nothing = np.zeros(int(program.rank_offsets[-1]), np.int64)
+    parked = partial(_with_hosts, devices.devices)
+    state, end_ps, links = run(
+        model, KERNELS, devices.devices, parked, program, strands, nothing, network, placement, message_ps
+    )
     hosts = devices.devices.host
     if np.any(hosts["end"] < 0):
         raise ReplayError(_deadlock(program, devices.devices, state))
     if program.num_queues:
         refuse_unreceived(program, state.status & BOTH_POSTED)
-    timeline = Timeline(_whole(state.end), _whole(state.sent), _whole(state.arrived), links)
+    timeline = Timeline(end_ps, whole(state.sent), whole(state.arrived), links)
     return DeviceTimeline(timeline, devices.devices.begin, devices.devices.end, hosts["end"].copy(), devices.devices)
-
-
-def _run(
-    model: str,
-    program: Program,
-    strands: Program,
-    network: Network,
-    placement: Placement,
-    devices: Devices,
-    message_ps: np.ndarray | None,
-) -> tuple[State, LinkLoad | None]:
-    nothing = np.zeros(int(program.rank_offsets[-1]), np.int64)
-    if model == "dimemas":
-        steps, state, is_eager, transfers = dimemas.prepare(program, strands, nothing, network, placement)
-        state = _with_hosts(state, devices)
-        kernel.run_devices_dimemas(steps, state, devices, is_eager, transfers)
-        return state._replace(end=dimemas.ends(program, state)), None
-    law = message_law(program, network, placement.node_of_rank)
-    if model == "flow":
-        flow.check(network)
-        if network.topology is not None:
-            source, destination = program.source, program.destination
-            pairs = placement.node_of_rank[source], placement.node_of_rank[destination]
-            ways = routes(network, placement.num_nodes, *pairs, source == destination)
-            traffic, sharing = flow.traffic_of(program, network, ways)
-            steps, state = _state(strands, nothing, law.is_eager, law.gate_cost_ps, np.dtype(np.float64))
-            state = _with_hosts(state, devices)
-            kernel.run_devices_flow(steps, state, devices, traffic, sharing, law.eager_start)
-            return state, flow.load_of(ways, sharing)
-    steps, state = _state(strands, nothing, law.is_eager, law.gate_cost_ps, np.dtype(np.int64))
-    state = _with_hosts(state, devices)
-    cost = law.cost_ps if message_ps is None else np.where(message_ps >= 0, message_ps, law.cost_ps)
-    kernel.run_devices_fixed(steps, state, devices, new_flights(cost), law.eager_start)
-    return state, None
 
 
 def rows_of_messages(program: Program) -> np.ndarray:
@@ -129,24 +96,12 @@ def rows_of_messages(program: Program) -> np.ndarray:
     return found
 
 
-def _state(
-    strands: Program, compute: np.ndarray, is_eager: np.ndarray, gate_cost: np.ndarray, time: np.dtype
-) -> tuple[Steps, State]:
-    return new_state(
-        strands, compute.astype(time), is_eager, np.zeros(strands.num_messages, time), gate_cost.astype(time)
-    )
-
-
-def _with_hosts(state: State, devices: Devices) -> State:
+def _with_hosts(devices: Devices, state: State) -> State:
     """All hosts are parked at 0; strands begin when a host or a stream comes to them."""
     first, count = len(state.strand), len(devices.host)
     heap = np.zeros(first + heap_entries(devices), state.heap.dtype)
     heap["number"][:count] = np.arange(first, first + count)
     return state._replace(heap=heap, heap_size=np.array([count]))
-
-
-def _whole(times: np.ndarray) -> np.ndarray:
-    return np.rint(times).astype(np.int64) if times.dtype.kind == "f" else times
 
 
 def _deadlock(program: Program, devices: Devices, state: State) -> str:
