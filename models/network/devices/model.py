@@ -2,7 +2,7 @@
 
 What a host gives a stream is done later, in the stream's order, while the host goes on; it waits where the program
 does. A communication of NCCL's is an operation of its stream, which begins the messages of its row when all before it
-in the stream is done, and ends with them. An MPI call is the host's. The network models are those of coupled/model.py.
+in the stream is done, and ends with them. An MPI call is the host's. The network models are those of coupled/joined.py.
 
 Laws of GPUs: models/gpu/device.
 """
