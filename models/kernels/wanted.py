@@ -15,6 +15,7 @@ from typing import Any, Final
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 from manyscale.models.kernels.compiled import described, hashed, refer_by_name
@@ -79,11 +80,12 @@ class Seldom:
         return self._forms[arguments][0]
 
     def want(self) -> None:
-        """To be called before a kernel that is going to call this one."""
-        if not self._is_wanted:
-            self._is_wanted = True
-            for arguments in self._forms:
-                self._compile(arguments)
+        """To be called before a kernel that is going to call this one. A thread waits for another that compiles."""
+        with global_compiler_lock:
+            if not self._is_wanted:
+                self._is_wanted = True
+                for arguments in self._forms:
+                    self._compile(arguments)
 
     def _compile(self, arguments: tuple[Any, ...]) -> None:
         self._kernel.compile(arguments)

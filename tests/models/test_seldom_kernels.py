@@ -35,12 +35,20 @@ def of_all(numbers, asks):
 """
 SCRIPT = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import own_kernels
 from own_kernels import of_all, put, squares_below
+
+def want_and_ask(_):
+    put.want(), squares_below.want()
+    return of_all(np.array([3, 4]), True)
+
 for step in sys.argv[1:]:
     if step == "want":
         put.want(), squares_below.want()
+    elif step == "threads":
+        print(*ThreadPoolExecutor(4).map(want_and_ask, range(4)))
     else:
         print(of_all(np.array([3, 4]), step == "ask"), end=" ")
 """
@@ -70,6 +78,13 @@ def test_what_nobody_wants_is_not_compiled(tmp_path: Path) -> None:
 def test_wanted_before_its_caller_is_compiled(tmp_path: Path) -> None:
     (tmp_path / "own_kernels.py").write_text(KERNELS)
     assert run(tmp_path, "want", "ask").stdout.split() == [str(ASKED)]
+
+
+def test_wanted_by_several_threads_at_a_time(tmp_path: Path) -> None:
+    """None goes on before what it wants is compiled, whoever compiles it."""
+    (tmp_path / "own_kernels.py").write_text(KERNELS)
+    for first in ((), ("skip",)):  # the caller is compiled then, or was before
+        assert run(tmp_path, *first, "threads").stdout.split()[len(first) :] == [str(ASKED)] * 4
 
 
 def test_a_call_of_what_nobody_wants_ends_the_process(tmp_path: Path) -> None:
