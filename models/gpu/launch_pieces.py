@@ -59,7 +59,7 @@ class LaunchPieces:
         joined = old._replace(
             first_block=np.array([first]),
             **{
-                name: _joined([getattr(old, name)[at:], *(getattr(each, name) for each in more)])
+                name: joined_offsets([getattr(old, name)[at:], *(getattr(each, name) for each in more)])
                 for name, at in own.items()
             },
             **{
@@ -91,7 +91,7 @@ class LaunchPieces:
         return found
 
 
-def _joined(offsets: Sequence[np.ndarray]) -> np.ndarray:
+def joined_offsets(offsets: Sequence[np.ndarray]) -> np.ndarray:
     """Offsets of several stretches, one behind the other, from 0 on."""
     found, end = [offsets[0] - offsets[0][0]], int(offsets[0][-1] - offsets[0][0])
     for each in offsets[1:]:

@@ -23,6 +23,7 @@ from manyscale.models.gpu import memory_state
 from manyscale.models.gpu.gpumech.functional_caches import FULL, cache_rules, caches, fill, read, write
 from manyscale.models.gpu.l2.crossbar_kernel import set_of, slice_of
 from manyscale.models.gpu.l2.kernel import find, mark_written, use
+from manyscale.models.gpu.launch_pieces import joined_offsets
 from manyscale.models.gpu.launch_program import MEMORY, STORE, LaunchProgram, launch_program, read_only
 from manyscale.models.gpu.memory_state import Memory, MemoryLimits
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
@@ -121,7 +122,7 @@ def _go_on(old: LaunchProgram, stand: _Stand, new: LaunchProgram) -> tuple[Launc
     offsets = {"block_warps": begin, "warp_instructions": warp, "warp_requests": warp}
     columns = {"instruction": instruction, "requests": instruction, "request": request, "written": request}
     joined = new._replace(
-        **{name: _offsets(getattr(old, name)[at:], getattr(new, name)) for name, at in offsets.items()},
+        **{name: joined_offsets([getattr(old, name)[at:], getattr(new, name)]) for name, at in offsets.items()},
         **{name: np.concatenate([getattr(old, name)[at:], getattr(new, name)]) for name, at in columns.items()},
     )
     program = LaunchProgram(*map(read_only, joined))
@@ -132,11 +133,6 @@ def _go_on(old: LaunchProgram, stand: _Stand, new: LaunchProgram) -> tuple[Launc
         left=np.concatenate([stand.left[begin:], np.diff(new.block_warps)]),
         running=stand.running - warp, block=stand.block - begin, next=stand.next - np.array([0, begin]),
     )  # fmt: skip
-
-
-def _offsets(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Those of ``new`` behind those of ``old``, from 0 on."""
-    return np.concatenate([old - old[0], new[1:] - new[0] + old[-1] - old[0]])
 
 
 def _touch_copied(words: np.ndarray, memory: Memory, limits: MemoryLimits) -> None:

@@ -35,16 +35,15 @@ from manyscale.models.gpu.sm.state import (
     NEVER,
     RUNNING,
     UNIT_BUSY,
-    WAITS_BARRIER,
     WAITS_FETCH,
     WAITS_MEMORY,
 )
 from manyscale.models.gpu.sm.warp_kernel import (
     exit_warp,
     may_go_on,
+    meet_at_barrier,
     next_ready,
     release,
-    release_barrier,
     write_registers,
 )
 from manyscale.models.kernels import inner, inner_inlined, merged, read_soon, separate
@@ -338,10 +337,7 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         return
     _use_up(sm, limits, w)
     if kind == BARRIER:
-        sm.block[warp.slot].arrived += 1
-        warp.state = WAITS_BARRIER
-        sm.ready[w] = NEVER
-        release_barrier(sm, program, limits, warp.slot, time + 1)
+        meet_at_barrier(sm, program, limits, w, time + 1)
         return
     if kind >= OPERATION:
         earliest = operate(sm, program, limits, w, at, row, time) if kind != PRODUCT else time + 1

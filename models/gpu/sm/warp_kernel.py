@@ -15,7 +15,7 @@ from manyscale.models.gpu.sm.state import (
     WAITS_BARRIER,
     WAITS_MEMORY,
 )
-from manyscale.models.kernels import inner, inner_inlined
+from manyscale.models.kernels import inner, inner_inlined, merged
 
 
 @inner_inlined
@@ -70,6 +70,16 @@ def release_barrier(sm, program, limits, slot, time):  # type: ignore[no-untyped
     for w in range(slot * limits.block_warps, (slot + 1) * limits.block_warps):
         if sm.warp[w].state == WAITS_BARRIER:
             release(sm, program, limits, w, time, AT_BARRIER)
+
+
+@merged
+def meet_at_barrier(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
+    """A warp arrives at its block's barrier; with the last one all go on at ``time``."""
+    warp = sm.warp[w]
+    sm.block[warp.slot].arrived += 1
+    warp.state = WAITS_BARRIER
+    sm.ready[w] = NEVER
+    release_barrier(sm, program, limits, warp.slot, time)
 
 
 @inner

@@ -78,11 +78,10 @@ def arrive_behind(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
 
 @merged
 def follow(sm, program, limits, w, place, arrivals, num_bytes, time):  # type: ignore[no-untyped-def]
-    """An arrival when the copies (LDGSTS) that a warp has started are there: they are a group."""
+    """An arrival when the copies (LDGSTS) that a warp has started are there: they are a group. (There is room: what is
+    behind COPY_GROUPS or more groups is taken to have arrived.)"""
     warp = sm.warp[w]
     warp.copy_group += 1
-    if warp.follower_tail - warp.follower_head == FOLLOWERS:  # it comes with the newest, which waits for more
-        warp.follower_tail -= 1
     follower = sm.follower[w, warp.follower_tail % FOLLOWERS]
     follower.group = warp.copy_group
     follower.barrier = place

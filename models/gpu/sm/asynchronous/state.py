@@ -9,7 +9,7 @@ import numpy as np
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 PRODUCT_GROUPS: Final = 16  # of a warp that are not waited for yet; DEPBAR counts to 7
-FOLLOWERS: Final = 64  # arrivals of a warp behind its copies that have not happened yet
+FOLLOWERS: Final = 64  # arrivals of a warp behind its copies that have not happened yet: COPY_GROUPS
 MOST_OF_CLUSTER: Final = 16  # blocks
 GONE: Final = 1 << 30  # times that a block which has ended has arrived at its cluster's barrier
 _MESSAGES: Final = 3 * 32 + MOST_OF_CLUSTER  # of an instruction of a warp, at the most

@@ -34,10 +34,9 @@ from manyscale.models.gpu.sm.state import (
     DEPENDENCY,
     NEVER,
     RUNNING,
-    WAITS_BARRIER,
     WAITS_MEMORY,
 )
-from manyscale.models.gpu.sm.warp_kernel import exit_warp, next_ready, release_barrier
+from manyscale.models.gpu.sm.warp_kernel import exit_warp, meet_at_barrier, next_ready
 from manyscale.models.kernels import inner, inner_inlined, merged, seldom
 
 _AHEAD: Final = 2  # of the next instruction: the instruction buffer holds three
@@ -267,10 +266,7 @@ def issue_controlled(sm, program, limits, k, w, time):  # type: ignore[no-untype
         return
     warp.earliest = max(time + static.stall, _next_fetched(sm, program, limits, k, w, static.place, time))
     if kind == BARRIER:
-        sm.block[warp.slot].arrived += 1
-        warp.state = WAITS_BARRIER
-        sm.ready[w] = NEVER
-        release_barrier(sm, program, limits, warp.slot, time + limits.barrier)
+        meet_at_barrier(sm, program, limits, w, time + limits.barrier)
         return
     if kind >= OPERATION:
         earliest = operate(sm, program, limits, w, at, row, time) if kind != PRODUCT else time + 1
