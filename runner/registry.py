@@ -91,9 +91,9 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "random": "manyscale.sampling.tbpoint.launch_samplers:RANDOM",
         "systematic": "manyscale.sampling.tbpoint.launch_samplers:SYSTEMATIC",
         "second": "manyscale.sampling.tbpoint.launch_samplers:SECOND",
-        "pka": "manyscale.sampling.kernels.pka:PKA",
-        "sieve": "manyscale.sampling.kernels.sieve:SIEVE",
-        "stem": "manyscale.sampling.kernels.stem:STEM",
+        "pka": "manyscale.sampling.launches.pka:PKA",
+        "sieve": "manyscale.sampling.launches.sieve:SIEVE",
+        "stem": "manyscale.sampling.launches.stem:STEM",
         "full": "manyscale.sampling.tbpoint.launch_samplers:FULL",
     },
     "interval-sampler": {
@@ -126,8 +126,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "intervals": "manyscale.runner.predict.intervals.options:IntervalsChoice",
         "gpu": "manyscale.runner.predict.gpu.options:GpuChoice",
         "tbpoint": "manyscale.sampling.tbpoint.options:TbpointChoice",
-        "pka": "manyscale.sampling.kernels.options:PkaRules",
-        "stem": "manyscale.sampling.kernels.options:StemRules",
+        "pka": "manyscale.sampling.launches.options:PkaRules",
+        "stem": "manyscale.sampling.launches.options:StemRules",
         "timeline": "manyscale.runner.predict.node.options:TimelineChoice",
     },
     "executor": {

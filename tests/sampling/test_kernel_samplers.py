@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.kernels.options import PkaRules, StemRules
-from manyscale.sampling.kernels.pka import PKA
-from manyscale.sampling.kernels.sieve import SIEVE, SieveRules, strata
-from manyscale.sampling.kernels.stem import STEM, clusters
+from manyscale.sampling.launches.options import PkaRules, StemRules
+from manyscale.sampling.launches.pka import PKA
+from manyscale.sampling.launches.sieve import SIEVE, SieveRules, strata
+from manyscale.sampling.launches.stem import STEM, clusters
 from manyscale.sampling.population import Choice
 from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation, estimate

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.sampling.kernels.options import StemRules
+from manyscale.sampling.launches.options import StemRules
 from manyscale.sampling.population import Choice
 from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation, by_launches

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.sampling.kernels.options import PkaRules
+from manyscale.sampling.launches.options import PkaRules
 from manyscale.sampling.population import Choice
 from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation, by_launches
