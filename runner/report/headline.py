@@ -6,7 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload.columns import to_numpy
+from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report.text import cards_html, duration, percent, size
 from manyscale.runner.run.results import Result
@@ -60,10 +65,10 @@ def _time(result: Result) -> Card:
 
 
 def _of_launches(result: Result) -> Iterator[Card]:
-    if not has_launches(result):
+    if result.launches is None or not has_launches(result):
         return
     figures = result.statistics
-    on_gpu = float(figures["gpu.time"].value)
+    on_gpu = _in_launches(result.launches)
     if not has_ranks(result) and on_gpu < _NEARLY_ALL * result.makespan_seconds:
         yield (
             "In launches",
@@ -92,6 +97,14 @@ def _of_launches(result: Result) -> Iterator[Card]:
         moved, time = (float(figures[f"gpu.{name}"].value) for name in ("copied_bytes", "copy_time"))
         yield "Copies", f"{copies.value:,}", f"{size(moved)} in {duration(time)}"
     yield "L1, L2 misses", _ratios(figures.get("gpu.l1_miss_ratio"), figures.get("gpu.l2_miss_ratio")), "of accesses"
+
+
+def _in_launches(launches: pa.Table) -> float:
+    """Seconds in which a launch is under way: those that overlap count once."""
+    start, end = (to_numpy(launches.column(name)) for name in ("start_ps", "end_ps"))
+    order = np.argsort(start, kind="stable")
+    before = np.maximum.accumulate(np.append(0, end[order][:-1]))
+    return float((end[order] - np.maximum(start[order], before)).clip(0).sum()) / PS_PER_SECOND
 
 
 def _ratios(*statistics: Statistic | None) -> str:
