@@ -24,7 +24,7 @@ from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, changes
-from manyscale.runner.predict.gpu.copies import copy_statistics
+from manyscale.runner.predict.gpu.streams.copies import copy_statistics
 from manyscale.runner.predict.gpu.streams.given import on_machine
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays

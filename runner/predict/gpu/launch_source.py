@@ -18,12 +18,12 @@ from manyscale.models.workload import PhaseKind
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
-from manyscale.runner.predict.gpu.copies import Copies, copies_of
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.partial import check_blocks
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
+from manyscale.runner.predict.gpu.streams.copies import Copies, copies_of
 from manyscale.runner.predict.gpu.streams.given import device_rows, given_of, launch_kinds
 from manyscale.runner.predict.gpu.streams.joins import joins
 from manyscale.runner.predict.gpu.streams.table import stream_table
