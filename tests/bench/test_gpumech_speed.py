@@ -2,7 +2,7 @@
 warp instructions, made of the blocks of real ones again and again.
 
 Goals: the first configuration 20 times faster, each further one that the launch's profile serves 50 times. What is
-reached stands in tests/validation/gpu/RESULTS.md; the bound is what it must not fall below.
+reached stands in tests/validation/gpu/RESULTS.md; the bound is a part of the least of it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ pytestmark = [
     pytest.mark.bench,
     pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces"),
 ]
+BOUND = 0.7  # of the least that was measured, at loads of 1 to 4
 
 
-@pytest.mark.parametrize(("folder", "launch", "rounds", "first_bound", "further_bound"), [
-    ("misc/rodinia-b+tree-128-1000", 1, 50, 1, 2.5), ("bfs", 9, 30, 1.4, 2.8),
-    ("misc/simple-trace-example", 1, 40, 1.6, 4.5), ("misc/simple-trace-example", 1, 100, 2.8, 20),
-    ("misc/simtune-ffmakernel-4096-16", 1, 24, 7, 20),
+@pytest.mark.parametrize(("folder", "launch", "rounds", "least_first", "least_further"), [
+    ("misc/rodinia-b+tree-128-1000", 1, 50, 1.9, 4.2), ("bfs", 9, 30, 2.5, 5.7),
+    ("misc/simple-trace-example", 1, 40, 4.3, 15), ("misc/simple-trace-example", 1, 100, 4.9, 42),
+    ("misc/simtune-ffmakernel-4096-16", 1, 24, 21, 106),
 ])  # fmt: skip
 def test_against_the_cycle_level_model(
-    folder: str, launch: int, rounds: int, first_bound: float, further_bound: float
+    folder: str, launch: int, rounds: int, least_first: float, least_further: float
 ) -> None:
     trace = Population(folder, folder, (launch,), rounds, "in_grid_order", True, is_shifted=False).trace(DATA)
     assert trace.num_instructions >= 1_000_000
@@ -50,5 +51,5 @@ def test_against_the_cycle_level_model(
         f"{folder} x{rounds}: {trace.num_instructions} warp instructions; first configuration {first:.1f} x, further"
         f" ones {further:.1f} x; {exact:.2f}, {collected:.3f} and {predicted:.3f} CPU s"
     )
-    assert first >= first_bound
-    assert further >= further_bound
+    assert first >= BOUND * least_first
+    assert further >= BOUND * least_further
