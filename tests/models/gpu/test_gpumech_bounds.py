@@ -1,14 +1,16 @@
 """GPUMech's extended form on random launches and configurations: between bounds of rooflines and of a machine that does
-one thing after the other, and no slower where it has more."""
+one thing after the other, no slower where it has more, and as fast as an SM's port lets it."""
 
 from __future__ import annotations
 
 import random
 
+import gpu_small as small
 import numpy as np
 import pytest
 from gpu_programs import BARRIER, atomic, integer, launch, load, load_shared, special, store
 
+from manyscale.models.gpu import detailed
 from manyscale.models.gpu.gpumech import model as gpumech
 from manyscale.models.gpu.gpumech.outline import outline_of
 from manyscale.models.gpu.gpumech.replay_state import times
@@ -79,10 +81,14 @@ def _found(profile, own):
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize("l2", [(1, 32, 16, "4 MiB"), (2, 80, 40, "40 MiB"), (4, 6, 6, "768 KiB")])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_between_the_bounds(seed):
+def test_between_the_bounds(seed, l2):
+    """``l2``: sectors that a port passes in a cycle, slices, channels of DRAM, size."""
     draw = random.Random(seed)
-    trace, gpu = drawn_launch(draw), gpu_of(draw)
+    sectors, slices, channels, size = l2
+    changes = {"crossbar__sectors": sectors, "l2__slices": slices, "dram__channels": channels, "l2__size": size}
+    trace, gpu = drawn_launch(draw), gpu_of(draw, **changes)
     own = outline_of(trace, gpu)
     profile = gpumech.profile_of(own, gpu)
     found, cycles = gpumech.predict(profile, gpu), times(gpu)
@@ -92,7 +98,8 @@ def test_between_the_bounds(seed):
         "issue": trace.num_instructions / (sms * gpu.schedulers),
         "longest warp": max(own.segment["cycles"][first:end].sum() for first, end in _warps(own)),
         "entries for misses": loads / sms * cycles.l2 / gpu.l1.mshrs,  # Little's law, all misses hits of L2
-        "a slice": of_slice,
+        "a slice": of_slice / sectors,
+        "the SMs' ports": int(profile.found["sent"].sum()) / sms / sectors,
         "bandwidth": fetched * cycles.burst,
     }
     access = cycles.front + cycles.l1 + cycles.shared + cycles.l2 + cycles.dram + 4
@@ -104,6 +111,20 @@ def test_between_the_bounds(seed):
     for name, bound in lower.items():
         assert found.cycles >= bound, name
     assert found.cycles <= serial
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("sectors", [1, 2, 4])
+def test_stores_of_an_sm_take_their_sectors_over_the_width_of_its_port(sectors):
+    """In both models: forty lines more of each of eight warps, all slices in turn."""
+    target = small.gpu(crossbar={"sectors": sectors, "past_l1": 4}, l2={"slices": 8}, dram={"bandwidth": "4096 GB/s"})
+    of_warp = [[store(*range(4 * (8 * i + w), 4 * (8 * i + w) + 4), source=1) for i in range(80)] for w in range(8)]
+    half, whole = (launch([[warp[:count] for warp in of_warp]]) for count in (40, 80))
+    for cycles in (
+        lambda trace: gpumech.predict(gpumech.collect(trace, target), target).cycles,
+        lambda trace: detailed.simulate(trace, target)[0].busy_cycles,
+    ):
+        assert cycles(whole) - cycles(half) == 8 * 40 * 4 / sectors
 
 
 def _warps(own):
