@@ -46,22 +46,30 @@ def _bank_row(request, limits):  # type: ignore[no-untyped-def]
 
 
 @merged
-def free_dram_node(mem, number):  # type: ignore[no-untyped-def]
-    mem.dram[number].next = mem.freed[1]
-    mem.freed[1] = number
-    mem.free[1] += 1
+def taken(mem, which, nodes):  # type: ignore[no-untyped-def]
+    """A free one of ``nodes``: L2's (``which`` 0), or DRAM's (1)."""
+    mem.free[which] -= 1
+    number = mem.freed[which]
+    if number >= 0:
+        mem.freed[which] = nodes[number].next
+    else:
+        number = mem.used[which]
+        mem.used[which] += 1
+    return number
+
+
+@merged
+def give_back(mem, which, nodes, number):  # type: ignore[no-untyped-def]
+    """What `taken` gave."""
+    nodes[number].next = mem.freed[which]
+    mem.freed[which] = number
+    mem.free[which] += 1
 
 
 @inner
 def to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-def]
     """A request sets out at ``time``. ``place``: as in DRAM."""
-    mem.free[1] -= 1
-    number = mem.freed[1]
-    if number >= 0:
-        mem.freed[1] = mem.dram[number].next
-    else:
-        number = mem.used[1]
-        mem.used[1] += 1
+    number = taken(mem, 1, mem.dram)
     node = mem.dram[number]
     channel = mem.channel[c]
     at = max(time, channel.last_way)
@@ -291,7 +299,7 @@ def serve_dram(mem, limits, c):  # type: ignore[no-untyped-def]
     _leave(mem, limits, c, place, row)
     if node.place < 0:
         mem.counts[c, DRAM_WRITES] += 1
-        free_dram_node(mem, number)
+        give_back(mem, 1, mem.dram, number)
         return
     mem.counts[c, DRAM_READS] += 1
     read_soon(mem.miss[node.place >> 48, node.place >> 32 & 0xFFFF, node.place >> 16 & 0xFFFF], 0)

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.dram.kernel import free_dram_node, to_dram
+from manyscale.models.gpu.dram.kernel import give_back, taken, to_dram
 from manyscale.models.gpu.memory_state import (
     L2_PENDING_HITS,
     L2_READ_MISSES,
@@ -43,13 +43,7 @@ def _reply(mem, limits, s, sm, tag, time, level):  # type: ignore[no-untyped-def
 @inner_inlined
 def _wait(mem, entry):  # type: ignore[no-untyped-def]
     """A request waits for its sector: the number of its node."""
-    mem.free[0] -= 1
-    number = mem.freed[0]
-    if number >= 0:
-        mem.freed[0] = mem.node[number].next
-    else:
-        number = mem.used[0]
-        mem.used[0] += 1
+    number = taken(mem, 0, mem.node)
     node = mem.node[number]
     node.written = entry.written
     node.tag = entry.tag
@@ -255,7 +249,7 @@ def fill(mem, limits, c):  # type: ignore[no-untyped-def]
     channel.fill_head = node.next
     time = node.time
     place = node.place
-    free_dram_node(mem, number)
+    give_back(mem, 1, mem.dram, number)
     if channel.fill_head >= 0:
         index, s, sector, way = _of_place(mem.dram[channel.fill_head].place)
         read_soon(mem.node, np.int64(mem.miss[s, index, way, sector].first) - 1)
@@ -275,9 +269,7 @@ def fill(mem, limits, c):  # type: ignore[no-untyped-def]
         if node.written:
             mark_written(mem, limits, s, frame, miss, bit, node.written)
         _reply(mem, limits, s, node.sm, node.tag, time, FROM_DRAM)
-        node.next = mem.freed[0]
-        mem.freed[0] = waiting
-        mem.free[0] += 1
+        give_back(mem, 0, mem.node, waiting)
         waiting = following
     if own.blocked:
         own.blocked = 0
