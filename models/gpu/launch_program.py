@@ -49,7 +49,7 @@ STATIC: Final = np.dtype(  # a static instruction
     [
         ("first", "i4"), ("written", "i4"), ("end", "i4"),  # operands; those before ``written`` are written to
         ("immediate", "i4"),
-        ("latency", "i2"), ("interval", "i2"),
+        ("latency", "i4"), ("interval", "i4"),
         ("kind", "u1"),  # above
         ("front", "u1"),  # its unit; NUM_UNITS: the load/store unit
         ("access", "u1"),  # Access
@@ -61,7 +61,7 @@ STATIC: Final = np.dtype(  # a static instruction
         ("stall", "u1"),  # cycles to the warp's next instruction, at least
         ("leaves", "u1"),  # cycles from issue until it leaves its scheduler's queue of memory instructions
         ("after", "u1"),  # cycles from there until its operands have been read (OWN: from issue)
-        ("result", "u1"),  # cycles that its result comes later than that of others (OWN: from issue)
+        ("result", "i4"),  # cycles that its result comes later than that of others (OWN: from issue)
         ("reuse", "u1"),  # bit k where operand k stays in the operand cache
         ("wide", "u1"),  # the third operand is two registers
         ("slot_a", "i2"), ("slot_b", "i2"), ("slot_c", "i2"),  # registers by operand; -1: none

@@ -50,6 +50,13 @@ def test_yield_leaves_a_cycle_to_others():
 
 
 @pytest.mark.theory
+def test_what_no_unit_has_takes_the_latency_of_others():
+    special = Sass("S2R R1, SR_TID.X", 2, sets=0, unit=UnitClass.int)
+    times = [cycles([[[special]]], core(core={**FREE, "other_latency": f"{each} cycles"})) for each in (24, 300)]
+    assert times[1] - times[0] == 300 - 24
+
+
+@pytest.mark.theory
 def test_a_unit_of_half_a_warp_takes_every_other_cycle():
     assert grows([Sass("IADD3 R1, R2, R3, R5", unit=UnitClass.int)]) == 2
 

@@ -39,7 +39,7 @@ from gpu_small import (
 
 @pytest.mark.theory
 @pytest.mark.parametrize("count", [1, 10, 40])
-@pytest.mark.parametrize(("latency", "pipeline"), [(6, 4), (2, 5), (21, 2), (1, 7)])
+@pytest.mark.parametrize(("latency", "pipeline"), [(6, 4), (2, 5), (21, 2), (1, 7), (40_000, 4)])
 def test_a_dependent_chain_takes_latency_and_pipeline_each(latency, pipeline, count):
     target = gpu(pipeline=f"{pipeline} cycles", units={"sfu": {"latency": f"{latency} cycles", "interval": "1 cycle"}})
     assert cycles([[chain(count, special)]], target) == BEGIN + count * (latency + pipeline) + END
@@ -47,7 +47,7 @@ def test_a_dependent_chain_takes_latency_and_pipeline_each(latency, pipeline, co
 
 @pytest.mark.theory
 @pytest.mark.parametrize(("warps", "schedulers"), [(4, 4), (8, 4), (8, 2), (8, 1), (1, 1)])
-@pytest.mark.parametrize("interval", [1, 3, 8])
+@pytest.mark.parametrize("interval", [1, 3, 8, 40_000])
 def test_each_scheduler_issues_one_instruction_an_interval(warps, schedulers, interval):
     target = gpu(
         schedulers=schedulers, units={"int": {"latency": f"{LATENCY} cycles", "interval": f"{interval} cycle"}}
