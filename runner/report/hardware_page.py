@@ -8,6 +8,7 @@ from typing import Any, Final
 from manyscale.models.workload.notes import Note
 from manyscale.runner.report.figures.hardware import hardware
 from manyscale.runner.report.page import Page
+from manyscale.runner.report.sections.gpu_roofline import kernel_cell
 from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent, signed_percent, table
 from manyscale.runner.run.evaluation.hardware import Comparison
 
@@ -35,7 +36,7 @@ def page(found: Comparison, file: str, notes: Sequence[Note] = ()) -> str:
     header = ("kernel", "launches", "predicted", "measured", "error", "mean absolute error")
     rows = [
         (
-            _name(row["kernel"]), f"{row['launches']:,}", *(_shown(row[each], row["unit"]) for each in _BOTH),
+            kernel_cell(row["kernel"]), f"{row['launches']:,}", *(_shown(row[each], row["unit"]) for each in _BOTH),
             escape(signed_percent(100 * row["error"])), escape(percent(row["mean_absolute_error"])),
         )
         for row in kernels[:MAX_ROWS]
@@ -48,7 +49,7 @@ def page(found: Comparison, file: str, notes: Sequence[Note] = ()) -> str:
     header = ("launch", "kernel", "line", "predicted", "measured", "error")
     rows = [
         (
-            f"{row['launch_id']:,}", _name(row["kernel"]), f"{row['line']:,}",
+            f"{row['launch_id']:,}", kernel_cell(row["kernel"]), f"{row['line']:,}",
             *(_shown(row[each], row["unit"]) for each in _BOTH), escape(signed_percent(100 * row["error"])),
         )
         for row in launches[:MAX_ROWS]
@@ -58,11 +59,6 @@ def page(found: Comparison, file: str, notes: Sequence[Note] = ()) -> str:
 
 
 _BOTH: Final[Any] = ("predicted", "measured")
-
-
-def _name(kernel: str) -> str:
-    short = kernel if len(kernel) <= 60 else f"{kernel[:59]}…"
-    return f'<span class="meaning" title="{escape(kernel)}">{escape(short)}</span>'
 
 
 def _shown(value: float, unit: str) -> str:

@@ -59,10 +59,7 @@ def read(path: Path) -> Measured:
     if {simple_name(name) for name in table.columns} >= _SUMMARY:
         raise UserError(f"{path}: is a summary over launches; profile with --print-gpu-trace, which has each of them")
     find = Finder(table)
-    cycles, summed = find.first(CYCLES), False
-    if cycles is None:
-        cycles = find.first(SUM_OF_SMS)
-        summed = cycles is not None
+    cycles, summed = find.cycles()
     duration = find.times(DURATION)
     if cycles is None and duration is None:
         raise UserError(

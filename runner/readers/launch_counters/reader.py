@@ -129,12 +129,9 @@ def read_counters(path: Path) -> LaunchCounters:
     warp_instructions = find.first(_WARP_INSTRUCTIONS)
     if warp_instructions is None:
         raise find.missing("warp instructions", "inst_executed", "smsp__inst_executed.sum")
-    cycles, summed = find.first(CYCLES), False
-    if cycles is None:
-        cycles = find.first(SUM_OF_SMS)
-        summed = cycles is not None
-        if summed:
-            find.notes.append(informs("cycles-summed", "elapsed_cycles_sm is the sum over all SMs"))
+    cycles, summed = find.cycles()
+    if summed:
+        find.notes.append(informs("cycles-summed", "elapsed_cycles_sm is the sum over all SMs"))
     grid, block = (shape_of(find, what, len(warp_instructions)) for what in ("grid", "block"))
     return LaunchCounters(
         kernel_name=tuple(map(plain_name, find.texts(KERNEL_NAMES))),
@@ -202,6 +199,14 @@ class Finder:
         if refused is not None:
             raise refused
         return None
+
+    def cycles(self) -> tuple[np.ndarray | None, bool]:
+        """Cycles of each launch, None where the file has none; and whether they are summed over SMs."""
+        found = self.first(CYCLES)
+        if found is not None:
+            return found, False
+        found = self.first(SUM_OF_SMS)
+        return found, found is not None
 
     def times(self, names: Sequence[str]) -> np.ndarray | None:
         """The same in seconds. Raises UserError for a unit that is none of time."""

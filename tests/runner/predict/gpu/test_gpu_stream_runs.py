@@ -18,12 +18,14 @@ import pytest
 from gpu_launches import Launch, gpu_workload
 
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.network.coupled.joined import MODELS
 from manyscale.models.workload import KIND_NAMES, OperationKind, Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA, GpuFlag, GpuOperationKind
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.predict.gpu import models
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
+from manyscale.runner.predict.gpu.streams.joins import NETWORKS
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.readers.cuda.ranks import _phases as with_launches
 
@@ -107,6 +109,11 @@ def test_launches_of_two_streams_that_fit_together(run_launches):
         ("launch", "SMs", 1, 1), ("launch", "SMs", 2, 2),
     ]  # fmt: skip
     assert [row["end_ps"] for row in table] == [row["end_ps"] for row in result.launches.to_pylist()]
+
+
+def test_streams_are_replayed_with_every_network_that_can_wait_for_them():
+    """The one tuple is read before anything is loaded that replays."""
+    assert set(NETWORKS) == set(MODELS)
 
 
 def test_a_network_that_knows_no_streams_says_so(run_launches):
