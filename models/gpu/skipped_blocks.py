@@ -15,13 +15,19 @@ _SPREAD: Final = 0x9E3779B97F4A7C1  # of a sector's number over the table: Knuth
 
 
 def forget_passed(sm: Sm, program: LaunchProgram, first: int, end: int) -> None:
-    """Blocks [first, end) of ``program`` are skipped. They would have driven out of each L1 what ended blocks have left
-    there, but for what they use themselves: what neither running blocks use nor the last of the skipped ones, as many
-    as fill all L1s, is forgotten. Blocks behind would hit it, if they use the data of a round long before (vectorAdd in
-    300 rounds: 4 % of its misses were missing). What is on its way stays. O(requests of those blocks + frames)."""
-    requests = program.warp_requests[program.block_warps]
+    """Blocks [first, end) of ``program`` are skipped. If they do not fit into all L1s, they would have driven out what
+    ended blocks have left there, but for what they use themselves: what neither running blocks use nor the last of the
+    skipped ones, as many as fit, is forgotten. Blocks behind would hit it, if they use the data of a round long before
+    (vectorAdd in 300 rounds: 4 % of its misses were missing). What is on its way stays. O(blocks + requests of those
+    that are told + frames)."""
     num_sms, frames, sectors = sm.miss.shape
-    shown = first_shown(program.request, requests, first, end, num_sms * frames * sectors)
+    room = num_sms * frames * sectors
+    requests = program.warp_requests[program.block_warps]
+    if requests[end] - requests[first] <= room:
+        return
+    shown = first_shown(program.request, requests, first, end, room)
+    if shown == first:
+        return
     running = sm.block["number"][sm.block["number"] >= 0].tolist()
     kept = [program.request[requests[block] : requests[block + 1]] for block in running]
     kept.append(program.request[requests[shown] : requests[end]])

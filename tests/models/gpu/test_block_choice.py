@@ -86,24 +86,29 @@ class EverySecond(All):
 
 
 class Rounds(All):
-    """Blocks 0 to 9, those from 202 to 205, and no other."""
+    """Blocks 0 to 9, four from ``behind`` on, and no other."""
+
+    def __init__(self, behind):
+        super().__init__()
+        self.jumps = {10: behind, behind + 4: 210}
 
     def next(self):
         first = self.block + 1
-        self.block = {10: 202, 206: 210}.get(first, first)
+        self.block = self.jumps.get(first, first)
         return first, self.block
 
 
-@pytest.mark.parametrize(("lines", "misses"), [(4000, 14 * 80), (20, 80)])
-def test_blocks_behind_skipped_ones_hit_in_l1_what_those_have_used_alone(tmp_path, lines, misses):
+@pytest.mark.parametrize(("behind", "lines", "misses"), [(202, 4000, 14 * 80), (202, 20, 80), (12, 200, 10 * 80)])
+def test_skipped_blocks_leave_in_l1_what_is_not_driven_out(tmp_path, behind, lines, misses):
     """Blocks load 20 lines each, of ``lines`` of which L1 holds 1,024 at most. In rounds of 200 blocks, what blocks 2
-    to 5 have left has long gone when blocks 202 to 205 ask for it: all requests miss. What all blocks load stays."""
+    to 5 have left has long gone when blocks 202 to 205 ask for it: all requests miss. What all blocks load stays, and
+    in rounds of 10 what blocks 12 to 15 ask for."""
 
     def block(b, _w):
         return [load(10, BASE + LINE * ((20 * b + i) % lines), 4, 10) for i in range(20)]
 
     trace = accelsim.read(write(tmp_path, [Kernel(block, blocks=210)])).gpu.trace(1)
-    result, _ = detailed.simulate(trace, small_gpu(), None, Rounds())
+    result, _ = detailed.simulate(trace, small_gpu(), None, Rounds(behind))
     assert int((result.block_sm >= 0).sum()) == 14
     assert (result.l1_accesses, result.l1_misses) == (14 * 80, misses)
 
