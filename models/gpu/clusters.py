@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
 from manyscale.models.gpu.occupancy import DoesNotFitError
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.sm.asynchronous.state import MOST_OF_CLUSTER
 from manyscale.models.workload.launch_trace import LaunchTrace
+
+MOST_SLOTS: Final = 32  # of blocks on an SM: messages between blocks have five bits of them (cluster_kernel.py)
 
 
 def cluster_blocks(trace: LaunchTrace, gpu: Gpu) -> int:
@@ -25,8 +29,12 @@ def cluster_order(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> 
 
 
 def check_room(gpu: Gpu, cluster: int, slots: int) -> None:
-    """Raises DoesNotFitError where the SMs of a GPC do not hold a cluster."""
+    """Raises DoesNotFitError where the SMs of a GPC do not hold a cluster, or the model not its blocks."""
     assert gpu.clusters is not None
+    if cluster > MOST_OF_CLUSTER:
+        raise DoesNotFitError(f"a cluster of {cluster} blocks: no GPU runs more than {MOST_OF_CLUSTER} as one")
+    if slots > MOST_SLOTS:
+        raise DoesNotFitError(f"node.gpu.blocks: {slots} blocks of clusters on an SM; the model holds {MOST_SLOTS}")
     most = -(-gpu.sms // gpu.clusters.gpcs) * slots
     if cluster > most:
         raise DoesNotFitError(f"a cluster of {cluster} blocks needs more SMs than a GPC has (room for {most} blocks)")

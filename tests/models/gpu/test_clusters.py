@@ -170,3 +170,7 @@ def test_clusters_of_all_shapes_are_given_out_together():
 def test_a_cluster_that_no_gpc_holds_is_refused():
     with pytest.raises(DoesNotFitError, match="a cluster of 4 blocks"):
         run([[chain(2)]] * 4, target(sms=2, gpcs=2, blocks=1), cluster=(4, 1, 1))
+    with pytest.raises(DoesNotFitError, match="no GPU runs more than 16"):
+        run([[chain(2)]] * 32, target(sms=2, blocks=16), cluster=(32, 1, 1))
+    with pytest.raises(DoesNotFitError, match="33 blocks of clusters on an SM"):
+        run([[chain(2)]] * 66, target(sms=2, blocks=33, warps=64, threads=2048), cluster=(2, 1, 1))
