@@ -104,7 +104,7 @@ def _threads_cpi(warp: IntervalProfile, gpu: Gpu, warps: float, parts: Collectio
         return multiwarp.naive_cpi(warp, warps)
     if "markov" in parts:
         return multiwarp.markov_cpi(warp, warps)
-    if gpu.scheduler in ("greedy-then-oldest", "oldest-first"):
+    if times_of(gpu).oldest:
         not_hidden = multiwarp.greedy_instructions(warp, warps)
     else:
         not_hidden = multiwarp.in_turn_instructions(warp, warps)

@@ -22,7 +22,11 @@ def ceilings(gpu: Gpu) -> Mapping[str, float]:
     """In each cycle of all SMs: ``issue``, warp instructions; of each unit, such as ``int_unit``, the same;
     ``fp64``, ``fp32`` and ``fp16``, operations; ``l1``, ``l2`` and ``dram``, bytes; where the target has rates of
     matrix instructions (``node.gpu.matrix``), ``tensor_fp16`` and so on, operations of dense ones. What their shapes
-    reach of this follows from the launches (``Work.cycles``)."""
+    reach of this follows from the launches (``Work.cycles``).
+
+    ``fp16``: pairs at the rate of the FP32 unit, on which the models time HFMA2 and the like. Specifications say so of
+    the H100 (134 TFLOP/s, twice FP32), but 78 TFLOP/s of the A100, four times FP32, and of GA10x as many as FP32.
+    """
     schedulers = gpu.sms * gpu.schedulers
     rate = {name: schedulers / max(1, round(gpu.units[name].interval_cycles)) for name in UNITS}
     found = {"issue": float(schedulers)}
