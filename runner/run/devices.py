@@ -48,10 +48,11 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     given, kinds, on_device = inputs["nodes"]
     given = on_machine(given, placement.node_of_rank, parameters["num_gpus"])
     program = inputs["program"]
-    between = _between_gpus(program, given, on_device, placement.node_of_rank, gpu, network)
+    between, of_several = _between_gpus(program, given, on_device, placement.node_of_rank, gpu, network)
 
     takes_times = takes_message_times(parameters["model"], network)
     as_hosts = 0 if between is None or takes_times else np.count_nonzero(between >= 0)
+    of_several = of_several if takes_times else 0
 
     def replay(model: str, law: Network, message_ps: np.ndarray | None) -> tuple[DeviceTimeline, DeviceProgram]:
         devices = build(
@@ -81,6 +82,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "gpu_busy_ps": result.devices.gpu["busy"].copy(),
         "gpu_overlapped_ps": result.devices.gpu["overlapped"].copy(),
         "messages_as_hosts": np.array([as_hosts], np.int64),
+        "messages_of_several_gpus": np.array([of_several], np.int64),
         **{f"given_{name}_ps": values for name, values in times.items()},
         **{f"given_{name}": getattr(given, name) for name in ("rank", "kind", "stream", "bytes", "gpu")},
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int64),
@@ -90,25 +92,29 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
 
 def _between_gpus(
     program: Program, given: Given, on_device: np.ndarray, node_of_rank: np.ndarray, gpu: Gpu, network: Network
-) -> np.ndarray | None:
+) -> tuple[np.ndarray | None, int]:
     """int64[messages]: what messages from GPU to GPU of a node take, as fast as a copy between the two behind the
-    latency of MPI inside a node; -1 for others. None where there are none. A rank's GPU is the first that it uses."""
+    latency of MPI inside a node; -1 for others. None where there are none. A rank's GPU is the first that it uses; how
+    many messages are of ranks that use several."""
     row = rows_of_messages(program)
     source, destination = program.source.astype(np.int64), program.destination.astype(np.int64)
     found = (row >= 0) & on_device[np.maximum(row, 0)] & (source != destination)
     found &= node_of_rank[source] == node_of_rank[destination]
     if not found.any():
-        return None
+        return None, 0
     rank, first = np.unique(given.rank, return_index=True)
     own = np.full(program.num_ranks, -1, np.int64)
     own[rank] = given.gpu[first]
+    uses_several = np.zeros(program.num_ranks, np.bool_)
+    uses_several[given.rank[given.gpu != own[given.rank]]] = True
+    of_several = np.count_nonzero(found & (uses_several[source] | uses_several[destination]))
     same = own[source] == own[destination]
     found &= (own[source] >= 0) & (own[destination] >= 0) & (same | (gpu.peer_link is not None))
     size = program.bytes.astype(np.float64)
     took = np.rint(size * 2 * gpu.dram.bandwidth_ps_per_byte).astype(np.int64)
     if gpu.peer_link is not None:
         took = np.where(same, took, gpu.peer_link.copy_ps(size))
-    return np.where(found, network.intra_node.latency_ps + took, -1)
+    return np.where(found, network.intra_node.latency_ps + took, -1), of_several
 
 
 def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:
@@ -152,4 +158,10 @@ def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
             "node.gpu.peer_link: the network's model knows links of its own alone"
         )
         found.append(changes("gpu-messages-as-hosts", text, count=as_hosts))
+    if of_several := int(arrays["messages_of_several_gpus"][0]):
+        text = (
+            f"{of_several} messages between GPUs of a node are of ranks that use several GPUs: they are taken to go "
+            "from and to the first that each of these uses"
+        )
+        found.append(changes("gpu-of-messages", text, count=of_several))
     return found

@@ -279,3 +279,27 @@ def test_a_message_between_gpus_of_a_node_goes_over_their_link(write_trace, run_
     behind = 0 if network == "dimemas" else US  # there a message is sent behind its latency
     assert row["receive_ps"] - row["send_ps"] == behind + took[gpus, on_device and knows]
     assert [note.count for note in result.notes if note.code == "gpu-messages-as-hosts"] == ([] if knows else [1])
+    assert "gpu-of-messages" not in {note.code for note in result.notes}
+
+
+@pytest.mark.theory
+def test_the_gpu_of_a_message_is_a_guess_where_its_rank_uses_several(write_trace, run_launches):
+    """Rank 0 gives GPU 0 a launch, then GPU 1 an event; rank 1 uses GPU 1 alone. The message goes from the first to the
+    other."""
+    size = 40_000
+    ranks = ranks_of(write_trace, f"gpu; gpu; gpu; send 1 0 {size} 6", f"gpu; gpu; gpu; recv 0 0 {size} 6")
+    operations = [
+        each
+        for rank in range(2)
+        for each in (
+            {"rank": rank, "operation_id": 1, "kind": G.launch, "launch_id": 1 + rank, "device": rank},
+            {"rank": rank, "operation_id": 2, "kind": G.record_event, "event": 1, "device": 1},
+            {"rank": rank, "operation_id": 3, "kind": G.synchronize_device, "device": rank},
+            {"rank": rank, "operation_id": 4, "kind": G.device_buffer},
+        )
+    ]
+    node = {"gpus": 2, "gpu": {"peer_link": {"bandwidth": "20 GB/s", "latency": "2 us"}}}
+    result = run_launches(with_gpus(ranks, LAUNCHES, operations), **target(1, node=node))
+    row = result.messages.to_pylist()[0]
+    assert row["receive_ps"] - row["send_ps"] == US + 2 * US + size * 50
+    assert [note.count for note in result.notes if note.code == "gpu-of-messages"] == [1]
