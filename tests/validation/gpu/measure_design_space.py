@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.gpumech import model as gpumech
@@ -145,17 +146,12 @@ def go_on(path: Path, folders: list[Path], samples: int, most: int, seconds: flo
                     file.flush()
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-
 def line(name: str, rows: list[dict[str, str]], form: str) -> str:
     exact = np.array([float(row["detailed"]) for row in rows])
     found = np.array([float(row[form]) for row in rows])
     errors = np.abs(found / exact - 1)
-    per = np.corrcoef(_ranks(found / [float(r["instructions"]) for r in rows]),
-                      _ranks(exact / [float(r["instructions"]) for r in rows]))[0, 1]  # fmt: skip
+    instructions = np.array([float(row["instructions"]) for row in rows])
+    per = spearmanr(found / instructions, exact / instructions).statistic
     return (
         f"| {name} | {len(rows)} | {errors.mean():.1%} | {(errors < 0.2).mean():.0%} | {errors.max():.0%} |"
         f" {(errors > 0.6).sum()} | {per:.3f} |"
