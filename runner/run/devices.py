@@ -107,7 +107,7 @@ def _between_gpus(
     own[rank] = given.gpu[first]
     uses_several = np.zeros(program.num_ranks, np.bool_)
     uses_several[given.rank[given.gpu != own[given.rank]]] = True
-    of_several = np.count_nonzero(found & (uses_several[source] | uses_several[destination]))
+    of_several = int(np.count_nonzero(found & (uses_several[source] | uses_several[destination])))
     same = own[source] == own[destination]
     found &= (own[source] >= 0) & (own[destination] >= 0) & (same | (gpu.peer_link is not None))
     size = program.bytes.astype(np.float64)
