@@ -21,6 +21,7 @@ from manyscale.models.workload import ANY_SOURCE, COLLECTIVES, OperationKind, Ph
 from manyscale.models.workload.domain import FEATURES, Domain, LeavesOut
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, informs
+from manyscale.runner.predict.gpu.checks import runs_clusters
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.streams.joins import joins
 from manyscale.runner.predict.phase_source import Case
@@ -178,19 +179,11 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     counts["asynchronous-operations"] = sum(of_told.values())
     counts["bulk-copies"] -= sum(of_told[root] for root in COPIES)
     counts["block-clusters"] += sum(of_clusters.get(root, 0) for root in TRACED)
-    if _runs_clusters(case, gpu):
+    if runs_clusters(case.study, gpu):
         counts["block-clusters"] = 0
     if gpu is not None and gpu.matrix is not None:
         counts["matrix-instructions"] = 0
     return counts
-
-
-def _runs_clusters(case: Case, gpu: Gpu | None) -> bool:
-    """Whether blocks of a cluster run together. (GPUMech has no blocks that wait for each other.)"""
-    study = case.study
-    is_whole = study.options(GpuChoice).order == "strict" and study.sampling.blocks == "full"
-    is_detailed = (study.model.gpu or "detailed") == "detailed"
-    return gpu is not None and gpu.clusters is not None and is_whole and is_detailed
 
 
 def _executed(launches: Workload, *, told: bool = False, in_clusters: bool = False) -> dict[str, int]:

@@ -91,11 +91,11 @@ class LaunchSource(PhaseSource):
         return [launch_units.predict_stage(outlines, done[launch_units.PROFILE], self._gpu, study)]
 
     def _check(self) -> None:
-        machine, launches = self._case.machine, self._launches
-        self._model.check(self._case.study)
-        checks.check_fit(launches.source, launches.rows, machine, launches.place)
-        blocks = self._case.study.sampling.blocks
-        check_blocks(launches.source, self._plan.chosen, self._gpu, self._name, blocks, launches.place)
+        machine, launches, study = self._case.machine, self._launches, self._case.study
+        self._model.check(study)
+        clusters = checks.runs_clusters(study, self._gpu)
+        checks.check_fit(launches.source, launches.rows, machine, launches.place, clusters=clusters)
+        check_blocks(launches.source, self._plan.chosen, self._gpu, self._name, study.sampling.blocks, launches.place)
 
     def phase_times(self, done: Done) -> np.ndarray:
         """Those of launches are final: no CPU's speed changes them."""

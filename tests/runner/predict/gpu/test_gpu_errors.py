@@ -22,6 +22,13 @@ def test_blocks_that_do_not_fit(run_launches, launch, words):
         run_launches(gpu_workload(Launch("a", (1,)), launch))
 
 
+def test_clusters_that_do_not_fit(run_launches):
+    workload = gpu_workload(Launch("a", (1,)))
+    workload.gpu.cluster_blocks = lambda launch_id: 32
+    with pytest.raises(UserError, match=r"launch 1 .*does not fit on h100: a cluster of 32 blocks"):
+        run_launches(workload, target="h100")
+
+
 def test_a_target_without_gpus(run_launches, two_kernels):
     with pytest.raises(UserError, match="laptop: its nodes have no GPU"):
         run_launches(two_kernels, target="laptop")
