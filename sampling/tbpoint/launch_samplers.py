@@ -70,20 +70,23 @@ class LaunchChoice(Choice):
 def tbpoint(population: LaunchPopulation, rules: LaunchSampling, seed: int) -> LaunchChoice:
     """Clusters of launches, and one or several of each."""
     sample = choose(population.counts, rules.model_copy(update={"seed": seed}))
-    instructions, chosen = population.instructions, sample.chosen
-    of_chosen = sample.cluster[chosen]
-    share = np.bincount(sample.cluster, instructions) / instructions.sum()
-    weight = share[of_chosen] * instructions[chosen] / np.bincount(of_chosen, instructions[chosen])[of_chosen]
-    return LaunchChoice(
-        chosen, of_chosen.astype(np.int32), weight, sample.cluster.astype(np.int32), is_random=sample.is_drawn,
-        sample=sample,
-    )  # fmt: skip
+    parts = _parts(population, sample.chosen, sample.cluster)
+    return LaunchChoice(*parts, is_random=sample.is_drawn, sample=sample)
+
+
+def _parts(
+    population: LaunchPopulation, element: np.ndarray, label: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(element, stratum, weight, label) of a choice; ``label`` int[n]: the cluster of each launch."""
+    instructions, of_chosen = population.instructions, label[element]
+    share = np.bincount(label, instructions) / instructions.sum()
+    weight = share[of_chosen] * instructions[element] / np.bincount(of_chosen, instructions[element])[of_chosen]
+    return np.asarray(element, np.int64), of_chosen.astype(np.int32), weight, label.astype(np.int32)
 
 
 def by_instructions(population: LaunchPopulation, element: np.ndarray, label: np.ndarray) -> Choice:
     """One launch for each cluster of ``label`` int[n], whose instructions all have its cycles per instruction."""
-    order = np.argsort(element)
-    element = np.asarray(element, np.int64)[order]
+    element = np.sort(np.asarray(element, np.int64))
     share = np.bincount(label, population.instructions) / population.instructions.sum()
     return Choice(element, label[element].astype(np.int32), share[label[element]], label.astype(np.int32))
 
@@ -98,13 +101,7 @@ def by_launches(
     population: LaunchPopulation, element: np.ndarray, label: np.ndarray, is_random: bool = False
 ) -> CountedChoice:
     """``element`` int64[] ascending, at least one for each cluster of ``label`` int[n]."""
-    instructions = population.instructions
-    of_chosen = label[element]
-    share = np.bincount(label, instructions) / instructions.sum()
-    weight = share[of_chosen] * instructions[element] / np.bincount(of_chosen, instructions[element])[of_chosen]
-    return CountedChoice(
-        np.asarray(element, np.int64), of_chosen.astype(np.int32), weight, label.astype(np.int32), is_random=is_random
-    )
+    return CountedChoice(*_parts(population, element, label), is_random=is_random)
 
 
 def of_intervals(

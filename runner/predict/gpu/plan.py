@@ -39,12 +39,8 @@ class LaunchPlan:
         """What those that are simulated do not tell."""
         if self.is_census or (self.sample is not None and self.sample.is_drawn):
             return []
-        text = (
-            f"{len(self.chosen)} of {len(self.row)} launches stand for the others, one for those like it; how far off"
-        )
-        return [
-            informs("one-launch-of-each", f"{text} that is, nothing tells: there is no interval", count=len(self.row))
-        ]
+        text = f"{len(self.chosen)} of {len(self.row)} launches stand for all, and do not tell how far off that is"
+        return [informs("one-launch-of-each", text, count=len(self.row))]
 
     def plan(self, model: str) -> Plan:
         """As the table of the plan has it."""
