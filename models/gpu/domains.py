@@ -39,6 +39,10 @@ DETAILED: Final = Domain(
         "matrix-instructions": left_open(
             "matrix instructions of all shapes and types take what node.gpu.units.tensor says"
         ),
+        "instruction-classes": left_open(
+            "packed halves, counts of bits, conversions, shuffles and reductions take what the unit takes that "
+            "Accel-Sim has them on (the target has no node.gpu.instructions)"
+        ),
         "bulk-copies": LeavesOut(
             Severity.forbids,
             "the trace has bulk copies (TMA), and neither what they move nor the bytes that barriers expect: they take "

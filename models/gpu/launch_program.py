@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from manyscale.models.gpu.arithmetic.timing import time_instructions
 from manyscale.models.gpu.matrix.timing import row_timing
-from manyscale.models.gpu.parameters import SECTOR_BYTES, UNITS, Gpu
+from manyscale.models.gpu.parameters import FRONTS, SECTOR_BYTES, UNITS, Gpu
 from manyscale.models.gpu.sm.control.rows import fill_controlled
 from manyscale.models.kernels import njit
 from manyscale.models.workload.launch_trace import (
@@ -22,7 +23,7 @@ from manyscale.models.workload.launch_trace import (
 )
 
 # how the SM treats an instruction: those below NUM_UNITS go to the unit of that number
-NUM_UNITS: Final = len(UNITS)
+NUM_UNITS: Final = len(FRONTS)
 MEMORY: Final = NUM_UNITS  # to L1 and beyond
 SHARED: Final = NUM_UNITS + 1
 BARRIER: Final = NUM_UNITS + 2
@@ -113,6 +114,8 @@ def launch_program(
         rows[name] = -1
     operand = np.empty(static.destinations.size + static.sources.size, np.int16)
     operands = _fill(units, _columns(static), rows, operand)
+    if gpu.instructions:
+        time_instructions(static, gpu, rows)
     if gpu.matrix is not None:
         _time_matrices(static, gpu, rows)
     if asynchronous:
@@ -146,7 +149,7 @@ def _time_matrices(static: StaticInstructions, gpu: Gpu, rows: np.ndarray) -> No
 
 class _Units(NamedTuple):
     """How an SM treats instructions: ``kind_of`` uint8[unit, space, access]; ``front_of`` uint8[kind]; ``latency`` and
-    ``interval`` int64[NUM_UNITS], cycles."""
+    ``interval`` int64[UNITS], cycles."""
 
     kind_of: np.ndarray
     front_of: np.ndarray

@@ -10,6 +10,8 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
+from manyscale.models.gpu.arithmetic.classes import InstructionClass
+from manyscale.models.gpu.arithmetic.parameters import OWN_UNITS, InstructionTiming, OfTarget
 from manyscale.models.gpu.device.links import HostLink, PeerLink
 from manyscale.models.gpu.matrix.parameters import Matrix
 from manyscale.models.gpu.sm.control.parameters import ControlledCore
@@ -19,7 +21,8 @@ from manyscale.models.workload.parameters import Bytes, Count, Cycles, Frequency
 SECTOR_BYTES: Final = 32  # of the traces' accesses
 WARP_THREADS: Final = 32
 _SHORTEST_WAY: Final = 16  # cycles between two SMs
-UNITS: Final = ("int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture")
+UNITS: Final[tuple[OfTarget, ...]] = ("int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture")
+FRONTS: Final = (*UNITS, *OWN_UNITS)  # all units of a scheduler
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -252,8 +255,11 @@ class Gpu(Block):
     """The active warps of each scheduler in the two-level one."""
     pipeline_cycles: Cycles = Field(alias="pipeline")
     """From the end of an instruction's latency to the issue of one that needs its result."""
-    units: dict[Literal["int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture"], Unit]
+    units: dict[OfTarget, Unit]
     """The execution units by class of instruction, one of each for every scheduler."""
+    instructions: dict[InstructionClass, InstructionTiming] = {}
+    """Instructions whose rate is not that of the unit which Accel-Sim has them on. Those that are not listed take what
+    the unit takes."""
     matrix: Matrix | None = None
     """Tensor cores by type and shape. Without it all matrix instructions take what `units.tensor` says."""
     bulk_copies: BulkCopies = BulkCopies()
@@ -301,6 +307,9 @@ class Gpu(Block):
         missing = [name for name in UNITS if name not in self.units]
         if missing:
             raise ValueError(f"units: {', '.join(missing)} missing; every class of instructions needs its unit")
+        for name, timing in self.instructions.items():
+            if timing.latency_cycles is None and timing.unit in OWN_UNITS:
+                raise ValueError(f"instructions.{name}: no latency, which the unit {timing.unit} does not tell")
         if self.l2.slices % self.dram.channels:
             raise ValueError(f"l2.slices: {self.l2.slices} are no multiple of {self.dram.channels} channels")
         for key, value, most in (

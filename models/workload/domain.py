@@ -56,6 +56,8 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "several-gpus": "a target with several GPUs a node, for a trace that does not tell which one is used",
         "later-code": "launches compiled for a later architecture than the target runs",
         "matrix-instructions": "matrix instructions on a target that does not time them by shape (node.gpu.matrix)",
+        "instruction-classes": "packed halves, counts of bits, conversions, shuffles and reductions on a target "
+        "without rates of their classes (node.gpu.instructions)",
         "bulk-copies": "bulk copies (TMA) of which the trace has no bytes",
         "asynchronous-operations": "bulk copies (TMA) and barriers in shared memory, with their bytes and arrivals",
         "bulk-prefetches": "prefetches of blocks of bytes and boxes of tensors (TMA)",

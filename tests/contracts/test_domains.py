@@ -237,6 +237,7 @@ def test_of_the_shipped_targets_those_of_tasksim_alone_have_free_instructions(wr
     ("feature", "launch"),
     [
         ("matrix-instructions", Launch("k", (4, 3), opcode="HMMA.16816.F32")),
+        ("instruction-classes", Launch("k", (4, 3), opcode="POPC")),
         ("bulk-copies", Launch("k", (4, 3), opcode="UTMALDG.2D")),
         ("bulk-prefetches", Launch("k", (4, 3), opcode="UTMAPF.L2.2D")),
         ("group-products", Launch("k", (4, 3), opcode="HGMMA.64x256x16.F32")),

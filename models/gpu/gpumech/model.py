@@ -56,7 +56,7 @@ from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 9  # raised when results change
+VERSION: Final = 10  # raised when results change
 PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
 ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
 _OF_PREDICT: Final = {"latency_cycles", "mshrs"}  # of caches, that profiles do not depend on

@@ -108,10 +108,12 @@ def outline_reads(gpu: Gpu) -> tuple[int, ...]:
     """What of a GPU outlines depend on."""
     units = [round(value) for name in UNITS for value in vars(gpu.units[name]).values()]
     shared = round(gpu.shared_memory.latency_cycles)
+    named = {name: each.model_dump_json() for name, each in gpu.instructions.items()}
+    instructions = crc32(f"{gpu.schedulers} {named}".encode()) if named else 0
     matrix = 0 if gpu.matrix is None else crc32(f"{gpu.schedulers} {gpu.matrix.model_dump_json()}".encode())
     return (
         gpu.l1.sector_bytes, gpu.l1.line_bytes, gpu.l1.banks, round(gpu.pipeline_cycles), shared, matrix,
-        gpu.crossbar.past_l1, *units,
+        instructions, gpu.crossbar.past_l1, *units,
     )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from manyscale.models.gpu.arithmetic.parameters import OWN_UNITS
+from manyscale.models.gpu.arithmetic.timing import interval_cycles
 from manyscale.models.gpu.parameters import UNITS, WARP_THREADS, Gpu
 from manyscale.models.gpu.roofline.operations import OPERATIONS
 from manyscale.models.workload.quantities import PS_PER_SECOND
@@ -24,13 +26,18 @@ def ceilings(gpu: Gpu) -> Mapping[str, float]:
     matrix instructions (``node.gpu.matrix``), ``tensor_fp16`` and so on, operations of dense ones. What their shapes
     reach of this follows from the launches (``Work.cycles``).
 
-    ``fp16``: pairs at the rate of the FP32 unit, on which the models time HFMA2 and the like. Specifications say so of
-    the H100 (134 TFLOP/s, twice FP32), but 78 TFLOP/s of the A100, four times FP32, and of GA10x as many as FP32.
+    ``fp16``: at the rate of the target's class ``half``; without it, pairs at the rate of the FP32 unit, on which the
+    models time HFMA2 and the like then.
     """
     schedulers = gpu.sms * gpu.schedulers
-    rate = {name: schedulers / max(1, round(gpu.units[name].interval_cycles)) for name in UNITS}
+    rate: dict[str, float] = {name: schedulers / max(1, round(gpu.units[name].interval_cycles)) for name in UNITS}
     found = {"issue": float(schedulers)}
     found |= {name: WARP_THREADS * _OF_THREAD[name] * rate[_UNIT_OF[name]] for name in OPERATIONS if name in _UNIT_OF}
+    if (half := gpu.instructions.get("half")) is not None:
+        found["fp16"] = 2 * gpu.sms * half.rate
+    for name, timing in gpu.instructions.items():
+        if timing.unit in OWN_UNITS:
+            rate[timing.unit] = max(rate.get(timing.unit, 0.0), schedulers / interval_cycles(name, gpu))
     found |= {f"{name}_unit": each for name, each in rate.items()}
     if gpu.matrix is not None:
         found |= {f"tensor_{name}": 2 * gpu.sms * each for name, each in gpu.matrix.rates.items()}

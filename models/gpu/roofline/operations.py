@@ -15,7 +15,7 @@ import numpy as np
 
 from manyscale.models.gpu.launch_program import NUM_UNITS
 from manyscale.models.gpu.matrix.shapes import parse
-from manyscale.models.gpu.parameters import UNITS
+from manyscale.models.gpu.parameters import FRONTS
 from manyscale.models.gpu.roofline.counts import RowCounts
 
 OPERATIONS: Final = (
@@ -23,7 +23,7 @@ OPERATIONS: Final = (
     "tensor_int4", "tensor_binary",
 )  # fmt: skip
 TENSOR: Final = tuple(name for name in OPERATIONS if name.startswith("tensor"))
-RESOURCES: Final = (*OPERATIONS, *(f"{name}_unit" for name in UNITS))
+RESOURCES: Final = (*OPERATIONS, *(f"{name}_unit" for name in FRONTS))
 _PER_THREAD: Final = {  # the type, and operations of a thread
     **dict.fromkeys(("DADD", "DMUL"), ("fp64", 1)), "DFMA": ("fp64", 2),
     **dict.fromkeys(("FADD", "FADD32I", "FMUL", "FMUL32I", "FSWZADD"), ("fp32", 1)),

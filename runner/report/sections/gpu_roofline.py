@@ -88,10 +88,10 @@ def add_roofline(page: Page, launches: pa.Table, resources: pa.Table, gpu: Gpu) 
         "circles of L1, squares of L2, diamonds of DRAM); what is nearest to a ceiling is held up by it, what lies far "
         "below all of them by latencies."
     )
-    if "fp16" in kernels.amount:
+    if "fp16" in kernels.amount and "half" not in gpu.instructions:
         note += (
-            " FP16 outside tensor cores is taken at the rate of FP32 instructions, two numbers each: as on an H100; an "
-            "A100 does twice as many, GPUs of compute capability 8.6 half as many."
+            " FP16 outside tensor cores is taken at the rate of FP32 instructions, two numbers each, since the target "
+            "does not say otherwise (node.gpu.instructions)."
         )
     colours = [(line_style(place)[0], shortened(function_name(name), 40)) for place, name in enumerate(kernels.name)]
     page.add("Achieved against peak", _table(kernels), side_by_side(*charts), colour_legend(colours), note=note)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.gpu.parameters import FRONTS
 from manyscale.models.gpu.sm.control.parameters import CODE_LINE, CONSTANT_BLOCK, CONSTANT_LINE
 from manyscale.models.workload.instruction_details import InstructionDetails
 from manyscale.models.workload.launch_trace import Access, LaunchTrace, Space, StaticInstructions, UnitClass
@@ -97,7 +98,7 @@ def fill_controlled(rows: np.ndarray, operand: np.ndarray, static: StaticInstruc
             own["constant"] = constants[row]
             if own["fixed"] == FIXED:
                 _fill_slots(own, text, bool((static.destinations[row] >= 0).any()))
-            elif static.unit[row] not in _HAVE_UNITS:
+            elif own["kind"] not in _HAVE_UNITS:
                 own["fixed"], own["after"], own["result"] = OWN, _READ, other_latency
     at, counter = np.nonzero((waits[:, None] >> np.arange(COUNTERS)) & 1)
     operand[: len(counter)] = counter
@@ -107,7 +108,7 @@ def fill_controlled(rows: np.ndarray, operand: np.ndarray, static: StaticInstruc
 
 
 _TIMED: Final = (Space.global_, Space.local, Space.shared)
-_HAVE_UNITS: Final = (UnitClass.fp64, UnitClass.sfu, UnitClass.tensor, UnitClass.texture)
+_HAVE_UNITS: Final = tuple(map(FRONTS.index, ("fp64", "sfu", "tensor", "texture", "exchange")))
 
 
 def _stalls(details: InstructionDetails) -> np.ndarray:
