@@ -39,7 +39,7 @@ _FIRST_BUCKET: Final = 64  # cycles
 ASKED_COUNTS: Final = (  # of LaunchResult
     "l1_accesses", "l1_misses", "l2_accesses", "l2_misses", "dram_reads", "dram_writes",
 )  # fmt: skip
-_END: Final = 1  # from the end of the last block to that of the launch
+END_CYCLES: Final = 1  # from the end of the last block to that of the launch
 _WINDOWS: Final = 1 << 14  # between two looks at whether to go on
 SMALL: Final = 200_000  # warp instructions: some tenth of a second, of which nobody is told how far it is
 
@@ -340,7 +340,7 @@ def bucket_cycles(num_instructions: int, gpu: Gpu) -> int:
 
 def result_of(trace: LaunchTrace, gpu: Gpu, sm: Counted, memory_counts: np.ndarray, ipc_cycles: int) -> LaunchResult:
     """Of SMs whose launch has ended, and counts of its memory channels."""
-    end = int(sm.record_end.max(initial=0)) + _END
+    end = int(sm.record_end.max(initial=0)) + END_CYCLES
     sums = sm.core.view(np.int64).reshape(len(sm.core), -1).sum(axis=0).tolist()
     core = dict(zip(sm.core.dtype.names or (), sums, strict=True))
     latency = round(gpu.launch_latency_cycles)

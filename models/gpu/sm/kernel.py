@@ -84,12 +84,18 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
     resident.arrived = 0
     resident.latest = time + 1
     resident.end = NEVER
+    if limits.block_warps > 0:
+        resident.first_warp = slot * limits.block_warps
+        resident.end_warp = resident.first_warp + limits.block_warps
+    else:
+        resident.first_warp = core.first_warp
+        resident.end_warp = core.end_warp
     if limits.cluster > 1:
         begin_in_cluster(sm, slot)
         sm.place_sm[block] = s
         sm.place_slot[block] = slot
     for i in range(count):
-        w = slot * limits.block_warps + i
+        w = resident.first_warp + i
         warp = sm.warp[w]
         warp.at = program.warp_instructions[first + i]
         warp.last = program.warp_instructions[first + i + 1]
@@ -147,7 +153,7 @@ def _end_blocks(sm, limits, time):  # type: ignore[no-untyped-def]
             continue
         ended += 1
         core.blocks -= 1
-        core.warp_cycles += limits.block_warps * (time - block.begin)
+        core.warp_cycles += (block.end_warp - block.first_warp) * (time - block.begin)
         sm.record_sm[block.number] = core.number
         sm.record_begin[block.number] = block.begin
         sm.record_end[block.number] = time

@@ -28,7 +28,8 @@ class SmLimits(NamedTuple):
     ``dirty_limit``: of frames, below which those that were written stay. ``full``: all bytes of a sector.
     ``request_shift``: of the bytes of a request; ``copy_latency`` and ``copy_interval`` of the unit for bulk copies.
     ``cluster``: blocks of one, which ``gpc_sms`` SMs take; latency and interval of their accesses to each other.
-    ``slots``: resident blocks, of ``block_warps`` warps. ``ipc_shift``: of a bucket of the IPC over time.
+    ``slots``: resident blocks, of ``block_warps`` warps (0: launches
+    share the SM, and each block has slots of its own). ``ipc_shift``: of a bucket of the IPC over time.
     ``controlled``: whether control bits time the launch; what follows is of gpu/sm/control/parameters.py then,
     ``above``: from the SM's cache of instructions to L2 and back. ``port``: sectors that pass to L2, and come from
     there, in a cycle; ``past_l1``: those that the load/store unit gives it."""

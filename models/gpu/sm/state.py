@@ -73,6 +73,7 @@ CORE: Final = np.dtype(  # an SM
         ("next_copy", "i8"),  # when the unit that copies has something to do
         ("copy_first", "i8"), ("copy_next", "i8"), ("copy_end", "i8"),  # the oldest, the one that is sent, the end
         ("accepts_from", "i8"), ("last_taken", "i8"),  # with control bits: a memory instruction, and of which scheduler
+        ("first_warp", "i8"), ("end_warp", "i8"),  # slots of the next block, where launches share the SM
     ],
     align=True,
 )  # fmt: skip
@@ -122,9 +123,10 @@ BLOCK: Final = np.dtype(
         ("arrived", "i4"),  # at the barrier
         ("meeting", "i4"),  # at the cluster's
         ("meetings", "i4"),  # times that all of them have been there
+        ("first_warp", "i4"), ("end_warp", "i4"),  # slots of its warps
     ],
     align=True,
-)
+)  # fmt: skip
 SCHEDULER: Final = np.dtype(
     [
         ("active_until", "i8"),  # cycles accounted for

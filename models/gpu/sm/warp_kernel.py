@@ -67,7 +67,7 @@ def release_barrier(sm, program, limits, slot, time):  # type: ignore[no-untyped
     if block.arrived == 0 or block.arrived < block.running:
         return
     block.arrived = 0
-    for w in range(slot * limits.block_warps, (slot + 1) * limits.block_warps):
+    for w in range(block.first_warp, block.end_warp):
         if sm.warp[w].state == WAITS_BARRIER:
             release(sm, program, limits, w, time, AT_BARRIER)
 

@@ -31,7 +31,8 @@ def change_barrier(sm, program, limits, slot, place, arrivals, num_bytes, time, 
     barrier.phase ^= 1
     if barrier.waiting == 0:
         return
-    for w in range(slot * limits.block_warps, (slot + 1) * limits.block_warps):
+    block = sm.block[slot]
+    for w in range(block.first_warp, block.end_warp):
         warp = sm.warp[w]
         if warp.state == WAITS_PHASE and warp.barrier == place and warp.parity != barrier.phase:
             barrier.waiting -= 1
