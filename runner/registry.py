@@ -149,6 +149,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "sampled-interval": "manyscale.runner.predict.intervals.interval_units:simulate_intervals",
         "node-schedule": "manyscale.runner.predict.node.schedule_units:schedule_rank",
         "gpu-launches": "manyscale.runner.predict.gpu.launch_units:simulate_launches",
+        "gpu-together": "manyscale.runner.predict.gpu.streams.units:simulate_together",
         "gpu-outline": "manyscale.runner.predict.gpu.launch_units:outline_launches",
         "gpu-profile": "manyscale.runner.predict.gpu.launch_units:profile_launches",
         "gpu-predict": "manyscale.runner.predict.gpu.launch_units:predict_launches",

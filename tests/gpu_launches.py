@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,60 @@ class Streams:
 
     def block_batches(self, launch_id: int, max_instructions: int) -> Iterator[LaunchTrace]:
         yield self.trace(launch_id)
+
+
+class TracedStreams(Streams):
+    """Launches of any instructions, by their numbers."""
+
+    def __init__(self, traces: Mapping[int, LaunchTrace]) -> None:
+        super().__init__({})
+        self._traces = dict(traces)
+
+    @property
+    def launch_ids(self) -> tuple[int, ...]:
+        return tuple(self._traces)
+
+    @property
+    def digest(self) -> str:
+        return array_digest(np.array([self.launch_digest(each) for each in self._traces]))
+
+    def launch_digest(self, launch_id: int) -> str:
+        trace = self._traces[launch_id]
+        arrays = [value for value in vars(trace).values() if isinstance(value, np.ndarray)]
+        return array_digest(*arrays, np.array([str(trace.static)]), np.array([trace.registers, trace.shared_bytes]))
+
+    def executed(self, launch_id: int) -> dict[str, int]:
+        return {"IADD3": self._traces[launch_id].num_instructions}
+
+    def trace(self, launch_id: int) -> LaunchTrace:
+        return self._traces[launch_id]
+
+
+def workload_of_traces(*traces: LaunchTrace, streams: Sequence[int] = ()) -> Workload:
+    """Launches numbered from 1, as phases of rank 0, each in one of ``streams`` (default: of its number)."""
+    numbered = {number: replace(trace, launch_id=number) for number, trace in enumerate(traces, start=1)}
+    workload = gpu_workload(
+        *(
+            Launch(
+                trace.kernel_name, tuple(np.diff(trace.warp_instructions[trace.block_warps]).tolist()), trace.block[0],
+                trace.registers, trace.shared_bytes, trace.binary_version, stream=streams[k] if streams else k + 1,
+            )
+            for k, trace in enumerate(traces)
+        )
+    )  # fmt: skip
+    own = TracedStreams(numbered)
+    table = workload.tables["launches"]
+    columns = {
+        "warps": np.array([trace.num_warps for trace in traces]),
+        "memory_requests": np.array([int(trace.accesses.sum(dtype=np.int64)) for trace in traces]),
+    }
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        field = table.schema.field(at)
+        table = table.set_column(at, field, to_arrow(values.astype(field.type.to_pandas_dtype())))
+    at = table.schema.get_field_index("digest")
+    table = table.set_column(at, table.schema.field(at), text_array([own.launch_digest(each) for each in numbered]))
+    return replace(workload, tables={**workload.tables, "launches": table}, gpu=own)
 
 
 def gpu_workload(*launches: Launch) -> Workload:

@@ -93,13 +93,24 @@ class Coupling:
     (``kind`` replay-coupled), or that give GPUs work (replay-devices). ``parameters`` of the unit that replays, beside
     those of every replay; ``content``: digest of all else that it depends on; ``make``: its input ``nodes``, called
     ``name``: node programs and times of their pieces, an entry per rank; or what ranks give their GPUs, kinds of
-    launches, and which operations send memory of GPUs."""
+    launches, which operations send memory of GPUs, and what is known of launches that overlap. ``refine``: what the
+    replay's result asks for before it is taken; None: nothing."""
 
     name: str
     parameters: Mapping[str, Any]
     content: str
     make: Callable[[], tuple[Any, ...]]
     kind: str = "replay-coupled"
+    refine: Callable[[Arrays], Refinement | None] | None = None
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """What a replay's result asks for: units of ``stage``, and with these the replay is made again, as ``then`` says
+    (executed again where what it follows from has changed)."""
+
+    stage: Stage
+    then: Callable[[Finished], Coupling]
 
 
 class PhaseSource(Protocol):

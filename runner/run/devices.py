@@ -23,9 +23,10 @@ from manyscale.models.network.devices.model import (
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.models.workload.notes import Note, changes
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.predict.gpu.streams.copies import copy_statistics
 from manyscale.runner.predict.gpu.streams.given import on_machine
+from manyscale.runner.predict.gpu.streams.overlaps import Known
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.run import links
@@ -37,15 +38,17 @@ _COPIES: Final = tuple(int(kind) for kind in (_G.copy_to_device, _G.copy_to_host
 def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """As replay_units.replay_point, for ranks that give GPUs work: no critical path, but what GPUs did.
 
-    Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: what ranks give, kinds of launches, and which
-    operations send memory of GPUs, as predict/gpu/streams/given.py makes them. Parameters beside those of replay_point:
-    ``gpu`` (content of the machine's), ``num_gpus`` of a node, ``ranks_share`` (launches of several ranks run at the
-    same time).
+    Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: what ranks give, kinds of launches, which
+    operations send memory of GPUs, and what is known of launches that overlap, as predict/gpu/streams makes them.
+    Parameters beside those of replay_point: ``gpu`` (content of the machine's), ``num_gpus`` of a node, ``ranks_share``
+    (launches of several ranks run at the same time).
     """
     network = Network.model_validate(parameters["network"])
     placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
     gpu = Gpu.model_validate(parameters["gpu"])
-    given, kinds, on_device = inputs["nodes"]
+    given, kinds, on_device, known = inputs["nodes"]
+    takes_ps = np.full(len(given), -1, np.int64)
+    takes_ps[known.given] = known.takes_ps
     given = on_machine(given, placement.node_of_rank, parameters["num_gpus"])
     program = inputs["program"]
     between, of_several = _between_gpus(program, given, on_device, placement.node_of_rank, gpu, network)
@@ -56,8 +59,9 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
 
     def replay(model: str, law: Network, message_ps: np.ndarray | None) -> tuple[DeviceTimeline, DeviceProgram]:
         devices = build(
-            given, kinds, gpu, program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"]
-        )
+            given, kinds, gpu, program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"],
+            takes_ps=takes_ps,
+        )  # fmt: skip
         return replay_with_devices(program, devices, law, placement, model=model, message_ps=message_ps), devices
 
     result, devices_of = replay(parameters["model"], network, between)
@@ -65,7 +69,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     ideal, _ = replay("latency-bandwidth", ideal_network(network), None)
     found, timeline, count = result.devices.operation, result.timeline, parameters["num_point_to_point"]
     at = np.maximum(of_given, 0)
-    times = {name: np.where(of_given >= 0, found[name][at], -1) for name in ("given", "start", "end")}
+    times = {name: np.where(of_given >= 0, found[name][at], -1) for name in ("given", "start", "runs", "end")}
     last = result.rank_end_ps.copy()
     np.maximum.at(last, given.rank, times["end"])
     waits = given.row[(given.row >= 0)]
@@ -81,13 +85,25 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "gpu_id": devices_of.gpu_id,
         "gpu_busy_ps": result.devices.gpu["busy"].copy(),
         "gpu_overlapped_ps": result.devices.gpu["overlapped"].copy(),
+        "gpu_assumed_ps": result.devices.gpu["assumed"].copy(),
+        "launches_moved": np.array([_moved(known, times["runs"])], np.int64),
+        "sets_together": np.array([known.sets], np.int64),
         "messages_as_hosts": np.array([as_hosts], np.int64),
         "messages_of_several_gpus": np.array([of_several], np.int64),
         **{f"given_{name}_ps": values for name, values in times.items()},
         **{f"given_{name}": getattr(given, name) for name in ("rank", "kind", "stream", "bytes", "gpu")},
+        "given_priority": result.devices.stream["priority"][found["stream"][at]].astype(np.int64),
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int64),
         **links.to_arrays(timeline.links),
     }
+
+
+def _moved(known: Known, runs_ps: np.ndarray) -> int:
+    """Launches that do not run when they did where they were simulated beside others."""
+    runs = runs_ps[known.given]
+    first = np.full(int(known.of_set.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, known.of_set, runs - known.at_ps)
+    return int(np.count_nonzero(np.abs(runs - known.at_ps - first[known.of_set]) > known.slack_ps))
 
 
 def _between_gpus(
@@ -145,13 +161,23 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:
 def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
     """What the replay of streams assumes of this run."""
     found = []
-    busy, overlapped = int(arrays["gpu_busy_ps"].sum()), int(arrays["gpu_overlapped_ps"].sum())
-    if overlapped:
+    busy, overlapped, assumed = (int(arrays[f"gpu_{name}_ps"].sum()) for name in ("busy", "overlapped", "assumed"))
+    if overlapped > assumed:
+        sets = int(arrays["sets_together"][0])
         text = (
-            f"launches ran beside others in {100 * overlapped / busy:.1f} % of the time in which GPUs ran any: their "
-            "blocks share SMs, L2 and DRAM by what each asks for alone"
+            f"launches ran beside others in {100 * (overlapped - assumed) / busy:.1f} % of the time in which GPUs ran "
+            f"any, and were simulated together: {sets} set{'s' * (sets != 1)} of them"
         )
-        found.append(changes("launches-overlap", text))
+        found.append(informs("launches-together", text, count=sets))
+    if assumed:
+        text = (
+            f"launches ran beside others in {100 * assumed / busy:.2g} % of the time in which GPUs ran any, and were "
+            "not simulated together: their blocks share SMs, L2 and DRAM by what each asks for alone"
+        )
+        found.append(changes("launches-overlap", text, errs=Errs.short))
+    if moved := int(arrays["launches_moved"][0]):
+        text = f"{moved} launches do not begin when they did where they were simulated together with others"
+        found.append(changes("launches-moved", text, count=moved))
     if as_hosts := int(arrays["messages_as_hosts"][0]):
         text = (
             f"{as_hosts} messages between GPUs of a node take the way of the hosts' messages, and not "

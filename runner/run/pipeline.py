@@ -29,7 +29,6 @@ from manyscale.runner.predict.phase_source import (
     Case,
     Coupling,
     Done,
-    Finished,
     PhaseSource,
     Replayed,
     Stage,
@@ -39,7 +38,7 @@ from manyscale.runner.predict.placement import place_ranks
 from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup, names
-from manyscale.runner.run import critical_path, links, point_notes, results
+from manyscale.runner.run import critical_path, links, point_notes, results, rounds
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.study import Study, what_if
 from manyscale.runner.study.targets import resolve_target
@@ -203,11 +202,11 @@ def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulate
     time_units = _execute_stages(points, execution)
     bursts = _execute_bursts(points, time_units, execution)
     couplings = [
-        point.source.coupling(_done(units, execution)) for point, units in zip(points, time_units, strict=True)
+        point.source.coupling(rounds.done(units, execution)) for point, units in zip(points, time_units, strict=True)
     ]
     programs: dict[str, Any] = {}
 
-    def shared_for(chunk: list[int], needed: set[str]) -> Mapping[str, Any]:
+    def shared_for(chunk: Sequence[int], needed: set[str]) -> Mapping[str, Any]:
         shared: dict[str, Any] = {}
         for index in chunk:
             program = _program_name(points[index])
@@ -221,15 +220,24 @@ def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulate
                 shared[coupling.name] = coupling.make()
         return programs | shared
 
-    for chunk in _chunks(points, bursts):
-        units = []
-        for index in chunk:
+    def replayed(indices: Sequence[int]) -> dict[int, WorkUnit]:
+        units = {}
+        for index in indices:
             point, keys = points[index], bursts[index]
             inputs = {"program": _program_name(point), "compute_ps": _compute_name(point, keys)}
-            units.append(replay_unit(point, keys, inputs, couplings[index]))
-        execution.execute(units, partial(shared_for, chunk))
-        for index, unit in zip(chunk, units, strict=True):
-            yield Simulated(points[index], bursts[index], unit, time_units[index])
+            units[index] = replay_unit(point, keys, inputs, couplings[index])
+        execution.execute(list(units.values()), partial(shared_for, indices))
+        return units
+
+    for chunk in _chunks(points, bursts):
+        units = last = replayed(chunk)
+        while again := rounds.refined(last, couplings, execution):
+            for index, coupling in again.items():
+                couplings[index] = coupling
+            last = replayed(list(again))
+            units |= last
+        for index in chunk:
+            yield Simulated(points[index], bursts[index], units[index], time_units[index])
 
 
 def _execute_stages(points: Sequence[Point], execution: Execution) -> list[dict[str, Sequence[WorkUnit]]]:
@@ -239,21 +247,12 @@ def _execute_stages(points: Sequence[Point], execution: Execution) -> list[dict[
     waiting = [point.first_stages for point in points]
     while any(waiting):
         stages = [stage for mine in waiting for stage in mine]
-        execution.execute([unit for stage in stages for unit in stage.units], partial(_inputs_of, stages))
+        execution.execute([unit for stage in stages for unit in stage.units], partial(rounds.inputs_of, stages))
         for index, point in enumerate(points):
             if waiting[index]:
                 known[index] |= {stage.name: stage.units for stage in waiting[index]}
-                waiting[index] = point.source.stages(_done(known[index], execution))
+                waiting[index] = point.source.stages(rounds.done(known[index], execution))
     return known
-
-
-def _inputs_of(stages: Sequence[Stage], needed: set[str]) -> Mapping[str, Any]:
-    return {name: value for stage in stages for name, value in stage.inputs.items() if name in needed}
-
-
-def _done(time_units: Mapping[str, Sequence[WorkUnit]], execution: Execution) -> Done:
-    """The results of stages, as they are stored."""
-    return {name: Finished(units, [execution.result(unit.key) for unit in units]) for name, units in time_units.items()}
 
 
 def _execute_bursts(
@@ -281,7 +280,7 @@ def _execute_bursts(
 def _corrected_phases(
     point: Point, time_units: Mapping[str, Sequence[WorkUnit]], execution: Execution
 ) -> dict[str, np.ndarray]:
-    return phase_inputs(point, point.source.phase_times(_done(time_units, execution)))
+    return phase_inputs(point, point.source.phase_times(rounds.done(time_units, execution)))
 
 
 def _build_program(point: Point) -> program_module.Program:
@@ -357,7 +356,7 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
     if path is not None:
         figures |= critical_path.statistics(path, workload.num_ranks)
     makespan_ps = int(last_ps.max(initial=0))
-    done = _done(simulated.time_units, execution)
+    done = rounds.done(simulated.time_units, execution)
     figures = point.source.figures(figures, done)
     link_use = links.links_table(arrays, makespan_ps)
     figures |= links.statistics(link_use, makespan_ps)

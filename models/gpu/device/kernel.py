@@ -6,7 +6,8 @@ same time, until it computes or waits.
 
 An engine does one copy after the other, in the order in which they can begin. A launch takes its latency, then it
 arrives at its GPU. Launches of other ranks than the one whose launches run wait until these have ended, in the order in
-which they came, unless the ranks share the GPU (``mark[3]``).
+which they came, unless the ranks share the GPU (``mark[3]``). A launch of which it is known what it ``takes`` beside
+those that run with it ends then; blocks of the others share the GPU (sharing_kernel.py).
 """
 
 from __future__ import annotations
@@ -224,6 +225,11 @@ def _operation_goes_on(state, devices, number, time):  # type: ignore[no-untyped
     if operation.phase == STARTS:
         operation.phase = RUNS
         _arrive(state, devices, operation.gpu, number, time)
+    elif operation.kind == _LAUNCH and operation.takes >= 0:
+        _count_time(devices, operation.gpu, time)
+        devices.gpu[operation.gpu].known -= 1
+        _complete(state, devices, number, time)
+        _admit(state, devices, operation.gpu, time)
     else:
         _complete(state, devices, number, time)
 
@@ -252,7 +258,7 @@ def _is_admitted(devices, gpu, number):  # type: ignore[no-untyped-def]
     if me.running == devices.slot.shape[1]:
         return False
     rank = devices.stream[devices.operation[number].stream].rank
-    return me.running == 0 or me.owner == rank or devices.mark[3] != 0
+    return me.running + me.known == 0 or me.owner == rank or devices.mark[3] != 0
 
 
 @inner
@@ -268,10 +274,12 @@ def _admit(state, devices, gpu, time):  # type: ignore[no-untyped-def]
 @inner
 def _count_time(devices, gpu, time):  # type: ignore[no-untyped-def]
     me = devices.gpu[gpu]
-    if me.running > 0:
+    if me.running + me.known > 0:
         me.busy += time - me.since
-    if me.running > 1:
+    if me.running + me.known > 1:
         me.overlapped += time - me.since
+        if me.running > 0:
+            me.assumed += time - me.since
     me.since = time
 
 
@@ -280,6 +288,15 @@ def _place(state, devices, gpu, number, time):  # type: ignore[no-untyped-def]
     """A launch begins to run on a GPU that has a slot for it."""
     _count_time(devices, gpu, time)
     me = devices.gpu[gpu]
+    operation = devices.operation[number]
+    operation.runs = time
+    if me.running + me.known == 0:
+        me.owner = devices.stream[operation.stream].rank
+    if operation.takes >= 0:
+        me.known += 1
+        first_operation = state.strand.shape[0] + devices.host.shape[0]
+        _park(state, first_operation + number, time + operation.takes)
+        return
     if me.mode == ALONE:
         for slot in range(devices.slot.shape[1]):
             if devices.slot[gpu, slot].operation >= 0:
@@ -290,7 +307,7 @@ def _place(state, devices, gpu, number, time):  # type: ignore[no-untyped-def]
     while devices.slot[gpu, slot].operation >= 0:
         slot += 1
     mine = devices.slot[gpu, slot]
-    launch = devices.launch[devices.operation[number].launch]
+    launch = devices.launch[operation.launch]
     mine.operation = number
     mine.next_block = mine.resident = 0
     mine.left = launch.blocks
@@ -299,7 +316,6 @@ def _place(state, devices, gpu, number, time):  # type: ignore[no-untyped-def]
     me.arrivals += 1
     me.running += 1
     if me.running == 1:
-        me.owner = devices.stream[devices.operation[number].stream].rank
         me.mode = ALONE
         _wake_gpu(state, devices, gpu, time + launch.busy)
     else:

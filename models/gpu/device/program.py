@@ -102,10 +102,12 @@ def build(
     *,
     ranks_share: bool = False,
     in_stream: np.ndarray | None = None,
+    takes_ps: np.ndarray | None = None,
 ) -> Program:
     """``rank_offsets`` int64[ranks + 1] and ``compute_ps`` int64[operations] of the workload; operations that are not
     in ``given`` are the host's own. ``ranks_share``: launches of several ranks run at the same time. ``in_stream``
-    bool[given]: communications whose strands a stream begins (default: all that have a row). O(operations)."""
+    bool[given]: communications whose strands a stream begins (default: all that have a row). ``takes_ps`` int64[given]:
+    what launches are known to take beside those that run with them; -1 of others. O(operations)."""
     num_ranks = len(rank_offsets) - 1
     gpu_id = np.unique(np.concatenate((given.gpu, given.peer[given.peer >= 0])))
     gpu_id = gpu_id if len(gpu_id) else np.zeros(1, np.int64)
@@ -119,6 +121,8 @@ def build(
     if in_stream is not None:
         communicates &= in_stream
     operation["strand"][of_given[communicates]] = given.row[communicates]
+    if takes_ps is not None:
+        operation["takes"][of_given[gives]] = takes_ps[gives]
     host, item = _hosts(given, of_given, awaited, stream_of, rank_offsets, compute_ps, num_ranks)
     slots = _slots(streams, operation, len(gpu_id), ranks_share=ranks_share)
     launch, need, use, begin, end, sm = _launches(kinds, gpu, keeps_blocks=slots > 1)
@@ -229,7 +233,7 @@ def _operations(
     found["awaited"] = np.where(kind == _G.wait_event, awaited[gives], NOWHERE)
     for name in ("strand", "engine", "other_engine", "host", "first_edge", "following"):
         found[name] = NOWHERE
-    for name in ("given", "start", "end"):
+    for name in ("given", "start", "end", "takes", "runs"):
         found[name] = NOWHERE
     peer = given.peer[gives]
     peer = np.where(peer >= 0, np.searchsorted(gpu_id, peer), NOWHERE)

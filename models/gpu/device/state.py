@@ -46,6 +46,8 @@ OPERATION: Final = np.dtype(
         ("pending", "i4"), ("host", "i4"), ("phase", "i4"), ("is_done", "i4"),  # host: that waits for it, -1
         ("first_edge", "i8"), ("following", "i8"),  # following: in a GPU's queue
         ("given", "i8"), ("start", "i8"), ("end", "i8"),
+        ("takes", "i8"),  # a launch, from when it runs on, whatever runs beside it; -1: as blocks of all share the GPU
+        ("runs", "i8"),  # from when on
     ]
 )  # fmt: skip
 STREAM: Final = np.dtype(
@@ -65,8 +67,9 @@ LAUNCH: Final = np.dtype(
 )  # fmt: skip
 GPU: Final = np.dtype(
     [
-        ("owner", "i4"), ("running", "i4"), ("mode", "i4"), ("unused", "i4"),
-        ("now", "i8"), ("next", "i8"), ("busy", "i8"), ("overlapped", "i8"), ("since", "i8"),
+        ("owner", "i4"), ("running", "i4"), ("mode", "i4"), ("known", "i4"),  # known: those that run, beside
+        ("now", "i8"), ("next", "i8"), ("busy", "i8"), ("overlapped", "i8"), ("since", "i8"),  # ``running``
+        ("assumed", "i8"),  # of ``overlapped``: some shared it that are no known ones
         ("queue_first", "i8"), ("queue_last", "i8"), ("arrivals", "i8"),
     ]
 )  # fmt: skip

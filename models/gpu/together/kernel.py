@@ -1,14 +1,13 @@
 """Several launches on one GPU: whose blocks go to which SM, and windows of them until all have ended.
 
 Blocks of the launch of the highest priority that has arrived go first, of equal ones those of the one that came first,
-as far as any SM has room for one; those of the next when all of it have been given out (Amert et al., "GPU scheduling on
-the NVIDIA TX2: hidden details revealed", RTSS 2017, rules of the queues of one priority, and section V for several). A
-block goes to the SM that has room first (of several at the same cycle, in turn), an SM takes one a cycle: both as
-gpu/windows_kernel.py has it for one launch. Room is what blocks take together: blocks, warps, registers and shared
-memory.
+as far as any SM has room for one; those of the next when all of it have been given out (the rules that Amert et al.
+found, "GPU scheduling on the NVIDIA TX2: hidden details revealed", RTSS 2017). A block goes to the SM that has room
+first (of several at the same cycle, in turn), an SM takes one a cycle: both as gpu/windows_kernel.py has it for one
+launch. Room is what blocks take together: blocks, warps, registers and shared memory.
 
-An SM runs by itself to the next end of a block, or of the window. So the first blocks of a launch for which it has room,
-and had none for the launch before, may come up to a window (some 200 cycles) late.
+An SM runs by itself to the next end of a block, or of the window. So the first blocks of a launch for which it has
+room, and had none for the launch before, may come up to a window (some 200 cycles) late.
 
 Cost, beside the SMs': O(SMs) for each block, O(launches) when a launch arrives, ends or has no block left.
 """
@@ -59,7 +58,7 @@ def _await_next(own):  # type: ignore[no-untyped-def]
 @inner
 def _slots(sm, s, limits, warps):  # type: ignore[no-untyped-def]
     """The first of so many free warps' slots in a row; -1: there are not so many."""
-    at = 0
+    at = np.int64(0)
     slot = 0
     while slot < limits.slots:
         block = sm.block[s, slot]
@@ -186,8 +185,8 @@ def _can_give(sm, limits, own):  # type: ignore[no-untyped-def]
 
 @allocation_free
 def run_together(sm, program, limits, own, mem, mem_limits, replies, clock):  # type: ignore[no-untyped-def]
-    """As gpu/launch_kernel.py has it for one launch: up to ``clock[2]`` windows of ``clock[1]`` cycles from ``clock[0]``
-    on. Returns why it stopped."""
+    """As gpu/launch_kernel.py has it for one launch: up to ``clock[2]`` windows of ``clock[1]`` cycles, the first from
+    cycle ``clock[0]`` on. Returns why it stopped."""
     sm, program, limits, own = by_reference(sm), by_reference(program), by_reference(limits), by_reference(own)
     mem, mem_limits, replies = by_reference(mem), by_reference(mem_limits), by_reference(replies)
     window = clock[1]

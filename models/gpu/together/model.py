@@ -39,8 +39,8 @@ _SPARE: Final = 2  # times the warps of an SM: slots in a row are found though o
 @dataclass(frozen=True)
 class Arriving:
     """A launch that comes to the GPU ``at`` cycles after the begin of all, or, where ``after`` is no -1, after the end
-    of that launch (a number in the list, below its own). The lower ``priority`` is, the sooner its blocks go. ``space``:
-    number of its process, whose addresses are its own."""
+    of that launch (a number in the list, below its own). The lower ``priority`` is, the sooner its blocks go.
+    ``space``: number of its process, whose addresses are its own."""
 
     trace: LaunchTrace
     at: int = 0
@@ -154,9 +154,7 @@ class _Running:
 
     def result(self) -> detailed.LaunchResult:
         counted = sm_state.counted(self.sm)
-        return detailed.result_of(
-            self._launches[0].trace, self._gpu, counted, self.memory.counts, self._ipc_cycles
-        )
+        return detailed.result_of(self._launches[0].trace, self._gpu, counted, self.memory.counts, self._ipc_cycles)
 
     def ended(self) -> list[Ended]:
         found, first = [], 0

@@ -19,13 +19,13 @@ from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
 from manyscale.runner.predict.gpu.mapping import Launches
-from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.partial import check_blocks
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
 from manyscale.runner.predict.gpu.streams.copies import Copies, copies_of
-from manyscale.runner.predict.gpu.streams.given import device_rows, given_of, launch_kinds
+from manyscale.runner.predict.gpu.streams.given import given_of
 from manyscale.runner.predict.gpu.streams.joins import joins
+from manyscale.runner.predict.gpu.streams.source import StreamSource
 from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic
@@ -132,21 +132,7 @@ class LaunchSource(PhaseSource):
             )
         if not self._joins:
             return None
-        workload, predicted = self._launches.workload, self._predictions(done)
-
-        def make() -> tuple[Any, ...]:
-            kinds, given = launch_kinds(workload, given_of(workload), predicted, self._gpu)
-            return given, kinds, device_rows(workload, given)
-
-        parameters = {
-            "gpu": self._case.machine_content["node"]["gpu"],
-            "num_gpus": self._case.machine.node.num_gpus,
-            "ranks_share": self._case.study.options(GpuChoice).mps,
-        }
-        plan = predicted.plan
-        of_gpu = np.array([str(self._gpu)])
-        content = array_digest(plan.row, plan.representative, predicted.duration_ps, predicted.cycles, of_gpu)
-        return Coupling(f"devices {content}", parameters, content, make, "replay-devices")
+        return StreamSource(self._case, self._launches.workload, self._predictions(done), self._gpu).coupling()
 
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         predicted = self._predictions(done)

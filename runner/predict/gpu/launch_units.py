@@ -10,7 +10,7 @@ once, ``gpu-profile``, which one over what profiles do not read does, and ``gpu-
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -55,7 +55,6 @@ def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> li
     caches = study.options(GpuChoice).caches
     keeps = gpu.l2.kept_between_launches and caches != "cold"
     size = launches.column("launches", "warp_instructions")
-    requests = launches.column("launches", "memory_requests")
     begin = _first_of_gpu(launches)
     chosen = plan.chosen.tolist()
     joined: list[list[int]] = []
@@ -69,13 +68,23 @@ def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> li
         else:
             joined.append([row])
             total = int(size[row])
+    before = before_each(launches, plan, gpu, study)
+    return [Part(tuple(rows), before(rows[0])) for rows in joined]
+
+
+def before_each(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> Callable[[int], tuple[int, ...]]:
+    """Of a row of the table of launches, those whose accesses tell what was in caches before it."""
+    if not gpu.l2.kept_between_launches or study.options(GpuChoice).caches == "cold":
+        return lambda _: ()
+    requests, begin = launches.column("launches", "memory_requests"), _first_of_gpu(launches)
     enough = REACH * (gpu.l2.size_bytes + gpu.sms * gpu.l1.size_bytes) // SECTOR_BYTES
     like = _recorded_like(launches, plan)
-    found = []
-    for rows in joined:
-        before = _before(rows[0], int(begin[rows[0]]), requests, enough) if keeps else ()
-        found.append(Part(tuple(rows), tuple(int(like[row]) for row in before if like[row] >= 0)))
-    return found
+
+    def before(row: int) -> tuple[int, ...]:
+        found = _before(row, int(begin[row]), requests, enough)
+        return tuple(int(like[each]) for each in found if like[each] >= 0)
+
+    return before
 
 
 def _recorded_like(launches: Workload, plan: LaunchPlan) -> np.ndarray:
@@ -123,7 +132,7 @@ def first_stage(launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Ma
         parts = [Part(part.simulated, ()) for part in parts]
     else:
         options |= {"regions": study.options(TbpointChoice).regions.model_dump(mode="json")}
-        meaning = {"gpu": _read_of(gpu), "options": options}
+        meaning = {"gpu": read_of(gpu), "options": options}
         own = {"options": options | {"sampler": study.sampling.blocks}}
         kind, shards = SIMULATE, _shards(study)
     streams = launches.gpu
@@ -176,7 +185,7 @@ def predict_stage(outlines: Finished, profiles: Finished, gpu: Gpu, study: Study
     options = model.options(study)
     units = []
     for profile in profiles.units:
-        meaning = {"gpu": _read_of(gpu), "options": options, "model": name, "version": model.version()}
+        meaning = {"gpu": read_of(gpu), "options": options, "model": name, "version": model.version()}
         key = unit_key(PREDICT, VERSION, meaning, [profile.key], 0)
         own = {"model": name, "gpu": profile.parameters["gpu"], "options": options}
         inputs = {"outlines": profile.inputs["outlines"], "profiles": profile.key}
@@ -194,7 +203,8 @@ def name_of(study: Study) -> str:
     return study.model.gpu or "detailed"
 
 
-def _read_of(gpu: Gpu) -> dict[str, Any]:
+def read_of(gpu: Gpu) -> dict[str, Any]:
+    """What simulations of launches read of a GPU."""
     return gpu.model_dump(mode="json", exclude=_UNREAD)
 
 

@@ -9,7 +9,7 @@ which reads of the GPU only what ``outline_reads`` says), then at what their acc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from manyscale.runner.study import Study
 if TYPE_CHECKING:
     from manyscale.models.gpu.detailed import LaunchResult as DetailedResult
     from manyscale.models.gpu.gpumech.model import GpuMechEstimate
+    from manyscale.models.gpu.together.model import Arriving, Ended
 
 
 class Detailed:
@@ -103,6 +104,38 @@ class Detailed:
                 result = choice.of_all(result, found.asked_at, found.asked_counts)
             results.append(result)
         return results
+
+    @staticmethod
+    def runs_together(options: Mapping[str, Any]) -> bool:
+        """Whether launches that overlap can be simulated together: groups of SMs share one launch, and what chooses
+        blocks chooses those of one."""
+        return bool(options["order"] == "strict" and options["sampler"] == "full")
+
+    @staticmethod
+    def version_together() -> int:
+        from manyscale.models.gpu.together import model
+
+        return model.VERSION
+
+    @staticmethod
+    def simulate_together(
+        arriving: Sequence[Arriving],
+        before: Iterable[LaunchTrace | LaunchInPieces],
+        gpu: Gpu,
+        told: Callable[[float], None] | None = None,
+    ) -> Sequence[Ended]:
+        """Launches on one GPU, L2 at the beginning as ``before`` leave it; none where they cannot be simulated so."""
+        from manyscale.models.gpu import detailed
+        from manyscale.models.gpu.l2 import warm as warm_l2
+        from manyscale.models.gpu.together import model
+
+        if model.why_not([each.trace for each in arriving], gpu):
+            return []
+        memory = detailed.l2_of(gpu)
+        for trace in before:
+            warm_l2.touch_pieces(trace if isinstance(trace, LaunchInPieces) else (trace,), gpu, memory)
+        found, _, _ = model.simulate_together(arriving, gpu, memory, told)
+        return found
 
 
 def _of_detailed(found: DetailedResult, causes: tuple[str, ...]) -> LaunchResult:

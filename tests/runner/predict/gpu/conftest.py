@@ -20,6 +20,7 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Model ``gpu: detailed`` is gpu_launches.foreseen."""
     monkeypatch.setattr(models.Detailed, "simulate", staticmethod(gpu_launches.foreseen))
     monkeypatch.setattr(models.Detailed, "version", staticmethod(lambda: -1))
+    monkeypatch.delattr(models.Detailed, "runs_together")
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ def of_longest_block(
 def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models.Detailed, "simulate", staticmethod(of_longest_block))
     monkeypatch.setattr(models.Detailed, "version", staticmethod(lambda: -2))
+    monkeypatch.delattr(models.Detailed, "runs_together")
 
 
 def cycles(count: int) -> int:

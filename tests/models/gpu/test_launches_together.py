@@ -1,0 +1,155 @@
+"""Several launches on one GPU in the cycle model: when blocks may begin, and what launches take that hinder each other
+in nothing, or in all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_programs import FULL, Instruction, integer, launch, load, load_shared, special, store
+from validation.gpu.streams import SMS, small_gpu
+
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.occupancy import allocated
+from manyscale.models.gpu.together.model import Arriving, Ended, simulate_together
+from manyscale.models.workload.launch_trace import LaunchTrace
+
+GPU = small_gpu()
+WARPS_OF_SM = 48
+
+
+def chain(count: int, warps: int = 1) -> list[list[Instruction]]:
+    """A block whose warps wait for each of their own instructions: others on the SM slow it down in nothing."""
+    return [[special(1, 1) for _ in range(count)] for _ in range(warps)]
+
+
+def ends(*launches: Arriving) -> list[Ended]:
+    return simulate_together(launches, GPU)[0]
+
+
+def alone(trace: LaunchTrace) -> int:
+    return detailed.simulate(trace, GPU)[0].busy_cycles
+
+
+@pytest.mark.theory
+def test_launches_that_share_nothing_take_what_they_take_alone():
+    """One warp each, of other SMs."""
+    first, second = launch([chain(100)], 1), launch([chain(250)], 2)
+    found = ends(Arriving(first), Arriving(second, at=1000))
+    assert [each.arrival for each in found] == [0, 1000]
+    assert [each.cycles for each in found] == [alone(first), alone(second)]
+    assert found[0].block_sm != found[1].block_sm
+    assert [each.launch_id for each in found] == [1, 2]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("gap", [0, 1, 150, 5000])
+def test_a_launch_behind_another_arrives_when_that_one_has_ended(gap):
+    first, second = launch([chain(100)], 1), launch([chain(250)], 2)
+    found = ends(Arriving(first), Arriving(second, at=gap, after=0))
+    assert found[1].arrival == found[0].end + gap
+    # it may come a window late where it comes at once
+    assert 0 <= found[1].cycles - alone(second) <= (200 if gap < 200 else 0)
+
+
+@pytest.mark.theory
+def test_blocks_of_the_higher_priority_go_first():
+    """A has three waves of blocks that fill the GPU. B, of one wave, comes in the first: its blocks begin when those
+    end, and A's two others after them; at A's own priority all of A goes first."""
+    wave = [chain(100, warps=48)] * SMS
+    one = alone(launch(wave))
+    first, second = launch(wave * 3, 1), launch(wave, 2)
+    a, b = ends(Arriving(first), Arriving(second, at=one // 2, priority=-1))
+    assert b.block_begin.min() == a.block_end[: len(wave)].min()
+    assert a.block_begin[len(wave) :].min() >= b.block_end.min()
+    a, b = ends(Arriving(first), Arriving(second, at=one // 2))
+    assert b.block_begin.min() >= a.block_begin.max()
+    assert a.cycles == alone(first)
+
+
+@pytest.mark.theory
+def test_occupancy_is_of_the_time_that_a_launch_was_there():
+    """A launch of one warp on one of the SMs."""
+    (found,) = ends(Arriving(launch([chain(200)]), at=500))
+    assert found.occupancy == pytest.approx(1 / (SMS * WARPS_OF_SM), rel=0.02)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("shared", "fits"), [(0, True), (90_000, False)])
+def test_l1_is_beside_the_largest_share_of_shared_memory(shared, fits):
+    """A block reads 32 KiB twice. Where a launch beside it makes SMs keep 100 of their 128 KiB for shared memory, L1
+    does not hold them, whichever launch comes first."""
+    lines = [load(k % 40, *range(4 * k, 4 * k + 4)) for k in range(256)]
+    reads, small = launch([[[*lines, integer(1, *range(3)), *lines]]], 1), launch([[[integer()]]], 2, shared=shared)
+    for both in ([Arriving(reads), Arriving(small)], [Arriving(small), Arriving(reads)]):
+        _, found, _ = simulate_together(both, GPU)
+        assert found.l1_accesses == 2 * 256 * 4
+        assert (found.l1_misses == 256 * 4) == fits
+        assert found.l1_misses >= 256 * 4
+
+
+def blocks_of(seed: int) -> list[LaunchTrace]:
+    """Launches of blocks of 1 to 7 warps, with and without shared memory, that compute, load, store and wait."""
+    draw = np.random.default_rng(seed)
+
+    def warp(number: int) -> list[Instruction]:
+        first = 4 * int(draw.integers(1 << 16))
+        kinds = [
+            integer(1, 2), special(3, 1), load(4, *range(first, first + 4)), store(first, written=FULL), load_shared(5)
+        ]  # fmt: skip
+        return [kinds[int(k)] for k in draw.integers(len(kinds), size=5 + number % 20)]
+
+    found = []
+    for number in range(4):
+        warps, count = int(draw.integers(1, 8)), int(draw.integers(20, 90))
+        blocks = [[warp(k) for k in range(warps)] for _ in range(count)]
+        found.append(launch(blocks, number + 1, registers=int(draw.integers(16, 128)), shared=3000 * (number % 2)))
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_sm_ever_holds_more_than_it_has_room_for(seed):
+    """All blocks run once, none before its launch arrives, and what is resident fits."""
+    traces = blocks_of(seed)
+    arriving = [
+        Arriving(traces[0]), Arriving(traces[1], at=100), Arriving(traces[2], at=300, priority=-1),
+        Arriving(traces[3], at=50, after=1),
+    ]  # fmt: skip
+    found, of_all, _ = simulate_together(arriving, GPU)
+    assert of_all.warp_instructions == sum(trace.num_instructions for trace in traces)
+    rows = []
+    for trace, each in zip(traces, found, strict=True):
+        assert each.block_begin.min() >= each.arrival
+        assert each.end == each.block_end.max() + 1
+        need = (1, *allocated(GPU, trace.block[0], trace.registers, trace.shared_bytes))
+        for sm, begin, end in zip(each.block_sm, each.block_begin, each.block_end, strict=True):
+            rows += [(sm, end, -1, need), (sm, begin, 1, need)]
+    most = (GPU.blocks, min(GPU.warps, GPU.threads // 32), GPU.registers, GPU.shared_memory.size_bytes)
+    fullest = np.zeros(4, np.int64)
+    for sm in range(SMS):
+        held = np.zeros(4, np.int64)
+        for _, _, sign, need in sorted((row for row in rows if row[0] == sm), key=lambda row: row[1:3]):
+            held += sign * np.array(need)
+            fullest = np.maximum(fullest, held)
+    assert (fullest <= most).all()
+    assert (fullest / most).max() > 0.9  # somewhere it is full: the test tells something
+
+
+def test_the_same_twice():
+    traces = blocks_of(4)
+    arriving = [Arriving(trace, at=70 * k) for k, trace in enumerate(traces)]
+    one, two = (ends(*arriving) for _ in range(2))
+    assert [each.cycles for each in one] == [each.cycles for each in two]
+
+
+@pytest.mark.theory
+@pytest.mark.peer
+def test_blocks_of_one_shape_run_as_one_launch_of_all_of_them():
+    """As gpu/detailed.py runs them, which knows one launch."""
+    draw = np.random.default_rng(5)
+    first = 4 * draw.integers(1 << 14, size=(200, 8))
+    blocks = [[[integer(1), load(2, *range(f, f + 4)), integer(3, 2)] * 6 for f in row] for row in first.tolist()]
+    whole = detailed.simulate(launch(blocks), GPU)[0]
+    _, both, _ = simulate_together([Arriving(launch(blocks[:90])), Arriving(launch(blocks[90:]))], GPU)
+    assert both.busy_cycles == whole.busy_cycles
+    assert (both.block_end == whole.block_end).all()
+    assert (both.stack == whole.stack).all()
