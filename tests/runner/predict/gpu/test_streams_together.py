@@ -1,5 +1,5 @@
-"""Runs whose launches overlap: simulated together, and taken to the replay. What runs should give is known from one launch
-that has the blocks of all, which the cycle model simulates without knowing of streams, or from launches alone."""
+"""Runs whose launches overlap: simulated together, and taken to the replay. What a run should give is known from one
+launch that has the blocks of all, which the cycle model simulates without knowing of streams, or from each alone."""
 
 from __future__ import annotations
 
