@@ -20,6 +20,7 @@ from manyscale.models.workload.parameters import Bytes, Count, Cycles, Frequency
 
 SECTOR_BYTES: Final = 32  # of the traces' accesses
 WARP_THREADS: Final = 32
+_UNEVEN: Final = 1 << 11  # slices whose number is a multiple of this and no power of two have no rule (l2/slices.py)
 _SHORTEST_WAY: Final = 16  # cycles between two SMs
 UNITS: Final[tuple[OfTarget, ...]] = ("int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture")
 FRONTS: Final = (*UNITS, *OWN_UNITS)  # all units of a scheduler
@@ -312,6 +313,9 @@ class Gpu(Block):
                 raise ValueError(f"instructions.{name}: no latency, which the unit {timing.unit} does not tell")
         if self.l2.slices % self.dram.channels:
             raise ValueError(f"l2.slices: {self.l2.slices} are no multiple of {self.dram.channels} channels")
+        if self.l2.slices % _UNEVEN == 0 and self.l2.slices & (self.l2.slices - 1):
+            raise ValueError(f"l2.slices: {self.l2.slices} are a multiple of {_UNEVEN} and no power of two; the models spread "
+                             "lines over no such number")
         for key, value, most in (
             ("l2.slices", self.l2.slices, 1 << 15), ("l2.ways", self.l2.ways, 1 << 16),
             ("l2.size: sets of a slice", self.l2.num_sets, 1 << 16), ("dram.queue", self.dram.queue, (1 << 15) - 1),

@@ -21,7 +21,7 @@ from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers.accelsim.opcodes import classify, is_known_root
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
-BY_HARDWARE = ("a100", "h100", "h200", "rtx3080ti")
+BY_HARDWARE = ("v100", "t4", "a100", "h100", "h200", "rtx3080ti", "l40", "rtx4090")
 OPCODES = {  # one of each row of the table
     "half": "HFMA2", "bfloat16": "HFMA2.BF16_V2", "fp32": "FFMA", "fp64": "DFMA", "sfu": "MUFU.RCP", "int": "IADD3",
     "multiply": "IMAD", "compare": "FMNMX", "bits": "POPC", "shuffle": "SHFL.BFLY", "reduce": "REDUX.SUM",
@@ -71,7 +71,7 @@ def test_rates_of_targets_are_those_of_the_table(name):
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize("name", ["a100", "h100", "rtx3080ti"])
+@pytest.mark.parametrize("name", ["a100", "h100", "l40"])
 @pytest.mark.parametrize("of", OPCODES)
 def test_a_stream_reaches_the_published_rate(name, of):
     """Instructions that depend on nothing, of eight warps: the results of as many more, over their time. An SM issues

@@ -8,7 +8,10 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
-GPUS = ("rtx3070", "rtx3080ti", "a100", "a100-accelsim", "h100", "h200", "fermi-tbpoint", "gpumech-16")
+GPUS = (
+    "rtx3070", "rtx3080ti", "rtx4090", "v100", "t4", "l40", "a100", "a100-accelsim", "h100", "h200", "fermi-tbpoint",
+    "gpumech-16",
+)  # fmt: skip
 LANES = 32
 
 
@@ -54,6 +57,14 @@ def test_rtx3070_reproduces_the_latencies_that_accel_sim_shows():
         ("a100", "tensor", 2 * 16 * 8 * 16, 312),  # HMMA.16816
         ("h100", "fp32", 2 * LANES, 67),
         ("h100", "fp64", 2 * LANES, 34),
+        ("h200", "fp32", 2 * LANES, 67),
+        ("h200", "fp64", 2 * LANES, 34),
+        ("v100", "fp32", 2 * LANES, 15.7),
+        ("v100", "fp64", 2 * LANES, 7.8),
+        ("t4", "fp32", 2 * LANES, 8.1),
+        ("l40", "fp32", 2 * LANES, 90.5),
+        ("rtx4090", "fp32", 2 * LANES, 82.6),
+        ("rtx4090", "fp64", 2 * LANES, 82.6 / 64),
     ],
 )
 def test_peak_rates_are_those_of_the_data_sheets(name, unit, flops, expected):
@@ -61,7 +72,8 @@ def test_peak_rates_are_those_of_the_data_sheets(name, unit, flops, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("a100", 1555), ("a100-accelsim", 1935), ("h100", 3350), ("h200", 4800), ("gpumech-16", 192)]
+    ("name", "expected"), [("a100", 1555), ("a100-accelsim", 1935), ("h100", 3350), ("h200", 4800), ("gpumech-16", 192),
+     ("v100", 900), ("t4", 320), ("l40", 864), ("rtx4090", 1008)],  # fmt: skip
 )
 def test_bandwidths(name, expected):
     assert 1e3 / gpu(name).dram.bandwidth_ps_per_byte == pytest.approx(expected, rel=0.002)
@@ -69,7 +81,8 @@ def test_bandwidths(name, expected):
 
 @pytest.mark.parametrize(
     ("name", "l1", "l2", "memory", "dependent"),
-    [("a100", 37.9, 261.5, 466.3, 4), ("h100", 40.7, 263.0, 478.8, 4), ("gpumech-16", 25, 120, 420, 25)],
+    [("a100", 37.9, 261.5, 466.3, 4), ("h100", 40.7, 263.0, 478.8, 4), ("gpumech-16", 25, 120, 420, 25),
+     ("v100", 30.0, 215.0, 425.0, 4), ("l40", 36.1, 276.5, 531.4, 4), ("rtx4090", 36.1, 284.8, 539.7, 4)],  # fmt: skip
 )
 def test_latencies_from_load_to_use_are_those_measured(name, l1, l2, memory, dependent):
     found = gpu(name)
@@ -122,6 +135,7 @@ def test_a_core_that_cannot_be_is_told_by_its_key(change, told):
         ({"dram.timing": {"bank_groups": 32}}, "bank_groups: 32 of 16 banks"),
         ({"dram.timing": {"row": "3 KiB"}}, "row: 3072 is no power of two"),
         ({"dram.timing": {"row": "64 B"}}, r"dram\.timing\.row: 64 B are less than a line"),
+        ({"l2": {"slices": 6144, "size": "12 MiB"}}, r"l2\.slices: 6144 are a multiple of 2048 and no power of two"),
         ({"dram": {"queue": 32768}}, r"dram\.queue: 32768 are more than 32767"),
         ({"dram": {"channels": 1}, "l2": {"slices": 1, "size": "512 MiB", "ways": 32}}, "a slice: 131072 are more"),
     ],
