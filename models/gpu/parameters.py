@@ -314,8 +314,10 @@ class Gpu(Block):
         if self.l2.slices % self.dram.channels:
             raise ValueError(f"l2.slices: {self.l2.slices} are no multiple of {self.dram.channels} channels")
         if self.l2.slices % _UNEVEN == 0 and self.l2.slices & (self.l2.slices - 1):
-            raise ValueError(f"l2.slices: {self.l2.slices} are a multiple of {_UNEVEN} and no power of two; the models spread "
-                             "lines over no such number")
+            raise ValueError(
+                f"l2.slices: {self.l2.slices} are a multiple of {_UNEVEN} and no power of two; the models spread "
+                "lines over no such number"
+            )
         for key, value, most in (
             ("l2.slices", self.l2.slices, 1 << 15), ("l2.ways", self.l2.ways, 1 << 16),
             ("l2.size: sets of a slice", self.l2.num_sets, 1 << 16), ("dram.queue", self.dram.queue, (1 << 15) - 1),
