@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 PASSES = r"(?i)\bpass(es|ed)?\b"
 BY_STATUS = r""  # a program that says by its exit status alone whether its results are right
@@ -19,6 +20,7 @@ class Program:
     differ between architectures and levels of optimisation, 0: not in a bit; else relative to the largest number of a
     copy, of ``numbers`` ("f4", "f8"); None: they depend on times or on the order of threads. ``edits``: (file, old,
     new), where a size is a constant of the source. ``why`` of what is not alike. ``least``: architecture that it needs.
+    ``inputs(folder)`` writes what it reads.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Program:
     edits: tuple[tuple[str, str, str], ...] = ()
     why: str = ""
     least: int = 0
+    inputs: Callable[[Path], None] | None = None
 
 
 @dataclass(frozen=True)

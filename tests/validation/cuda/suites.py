@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import suite_hecbench
+import suite_parboil
 import suite_polybench
 import suite_samples
 from self_checking import Program, Suite
@@ -44,7 +45,7 @@ from tracing import (
 
 from manyscale.runner.readers import workload_folder
 
-SUITES = (suite_samples.SUITE, suite_hecbench.SUITE, suite_polybench.SUITE)
+SUITES = (suite_samples.SUITE, suite_hecbench.SUITE, suite_polybench.SUITE, suite_parboil.SUITE)
 CPU_LIMIT = int(os.environ.get("CPU_LIMIT", "60"))  # seconds, of a run
 KEPT = ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemcpyFromSymbol", "cudaMallocManaged", "cudaFree")  # by results.c
 
@@ -83,6 +84,8 @@ def checked_out(suite: Suite, program: Program, sources: Path, scratch: Path) ->
         if status:
             raise RuntimeError(f"{suite.name}, {program.name}: {told}")
     archive.unlink()
+    if program.inputs is not None:
+        program.inputs(root / program.folder)
     for name, old, new in program.edits:
         path = root / program.folder / name
         text = path.read_text(errors="surrogateescape")
@@ -105,8 +108,10 @@ def compiled(suite: Suite, program: Program, root: Path, level: int, codes: list
     return first_error(told + out) if status else ""
 
 
-def run(program: Program, made: Path, root: Path, architecture: int, level: int, scratch: Path) -> tuple[Ran, bytes]:
-    """Traces and checks a program that is built; and what came back from the device."""
+def run(
+    program: Program, made: Path, root: Path, architecture: int, level: int, scratch: Path, *, keeps: bool
+) -> tuple[Ran, bytes]:
+    """Traces and checks a program that is built; and what came back from the device. ``keeps`` what was traced."""
     folder = scratch / "runs" / made.parent.name / f"{made.name}-{architecture}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -128,7 +133,8 @@ def run(program: Program, made: Path, root: Path, architecture: int, level: int,
     if set(workload.column("launches", "binary_version").tolist()) != {architecture}:
         problem = "ran machine code of another architecture"
     instructions = int(workload.column("launches", "warp_instructions").sum())
-    shutil.rmtree(folder / "traced")
+    if not keeps:
+        shutil.rmtree(folder / "traced")
     digest = hashlib.sha256(kept).hexdigest() if kept else ""
     launches = workload.tables["launches"].num_rows
     return Ran(architecture, level, problem, launches, instructions, seconds, digest), kept
@@ -185,9 +191,11 @@ def difference(one: bytes, two: bytes, numbers: str) -> float:
 
 
 def all_runs(
-    suite: Suite, program: Program, number: int, codes: list[int], sources: Path, scratch: Path, *, reuses: bool
-) -> list[Ran]:
-    """Of one program: all architectures at -O3, and one, by its number, at -O0. ``reuses``: what was built before."""
+    suite: Suite, program: Program, number: int, codes: list[int], sources: Path, scratch: Path, *, reuses: bool,
+    keeps: bool,
+) -> list[Ran]:  # fmt: skip
+    """Of one program: all architectures at -O3, and one, by its number, at -O0. ``reuses`` what was built before,
+    ``keeps`` what is traced, of -O3."""
     root = checked_out(suite, program, sources, scratch)
     programs = scratch / "programs" / suite.checkout / program.name
     programs.mkdir(parents=True, exist_ok=True)
@@ -206,7 +214,9 @@ def all_runs(
             if error:
                 found.append(Ran(architecture, level, f"not built: {error}"))
                 continue
-            ran, results = run(program, made, root, architecture, level, scratch)
+            ran, results = run(
+                program, made, root, architecture, level, scratch, keeps=keeps and level == 3
+            )
             first = first or results
             by = difference(first, results, program.numbers) if first and program.alike is not None else 0.0
             found.append(Ran(**{**asdict(ran), "difference": by}))
@@ -227,6 +237,7 @@ def main() -> int:
     parser.add_argument("--arch", default="75,80,86,90")
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--reuse", action="store_true", help="programs that the scratch folder holds")
+    parser.add_argument("--keep", action="store_true", help="what is traced, in the scratch folder, under runs")
     parser.add_argument("--report", action="store_true", help="write RESULTS-SUITES.md of what was run before")
     options = parser.parse_args()
     codes = [int(each) for each in options.arch.split(",")]
@@ -240,7 +251,7 @@ def main() -> int:
             if options.report or not wanted or (options.suite or "") not in suite.name:
                 continue
             runs = all_runs(suite, program, number, codes, options.sources.resolve(), scratch,
-                            reuses=options.reuse)  # fmt: skip
+                            reuses=options.reuse, keeps=options.keep)  # fmt: skip
             bad |= any(each.problem_of(program) for each in runs)
             if options.arch == parser.get_default("arch"):
                 stored = json.dumps([asdict(each) for each in runs])
