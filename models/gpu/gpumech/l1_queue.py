@@ -8,7 +8,7 @@ holds up those of its SM that go elsewhere. What memory answers takes its channe
 cycle-level model does (gpu/sm/l1_kernel.py, gpu/l2/crossbar_kernel.py).
 
 Cost: O(lines) for each access, and O(requests) where slices or entries are contended for; O(log entries) for each line
-that takes some.
+that takes some; see gpu/gpumech/crossbar.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.gpumech.collector import BLOCKS_L1, FROM_DRAM, LED_L1, LED_L2, WAITS_L1, WAITS_L2
-from manyscale.models.gpu.gpumech.queues import in_turn, served, transferred
+from manyscale.models.gpu.gpumech.collector import BLOCKS_L1, FROM_DRAM, LED_L1, WAITS_L1
+from manyscale.models.gpu.gpumech.crossbar import grant, pass_by_periods, pass_in_turn
+from manyscale.models.gpu.gpumech.queues import served
 from manyscale.models.gpu.gpumech.replay_state import DRAM, L1, L2, MSHR, QUEUE, SHARED, later, push
 from manyscale.models.gpu.gpumech.residents import finish_segment
 from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES, STORES_PAST_L1
@@ -31,9 +32,21 @@ _ALL: Final = 1 << 20  # more requests than an access has: all of its lines are 
 
 
 @inlined
-def is_full(state, limits, s):  # type: ignore[no-untyped-def]
-    """Whether an SM's L1 has no room for a further access."""
-    return state.sm[s].requests >= limits.room
+def is_full(state, launch, limits, s, now):  # type: ignore[no-untyped-def]
+    """Whether an SM's L1 has no room for a further access; in turn, where accesses are looked up no earlier than they
+    are there, those that still are on their way to it take none."""
+    unit = state.sm[s]
+    requests = unit.requests
+    if requests < limits.room:
+        return False
+    if not limits.in_turn or requests >= 2 * limits.room:
+        return True
+    mask = state.waiting.shape[1] - 1
+    at = unit.tail - 1
+    while requests >= limits.room and at >= unit.head and state.waiting[s, at & mask].ready > now + limits.stays:
+        requests -= launch.access[state.waiting[s, at & mask].access].requests
+        at -= 1
+    return requests >= limits.room
 
 
 @inlined
@@ -67,84 +80,6 @@ def _entries(state, s, time, mshrs):  # type: ignore[no-untyped-def]
     while size[0] > 0 and flight[0].time <= time:
         unit.misses -= pop(flight, size)
     return mshrs - unit.misses
-
-
-@inlined
-def _at_slice(state, which, time, count):  # type: ignore[no-untyped-def]
-    """When ``count`` requests that are at their slice by ``time`` are looked up."""
-    if state.blocked[which] > time:
-        time = state.blocked[which]
-        state.blocked[which] += count
-    return time
-
-
-@inlined
-def _fetch(state, launch, taken, limits, line, sent, count, time, store):  # type: ignore[no-untyped-def]
-    """Requests are looked up in their slice of L2 at ``time``, of which ``sent`` of their line have been before: when
-    it can answer. Of lines that wait for the same fetch the first to come has it made."""
-    found = launch.found[line]
-    which = np.int64(found.slice)
-    channel = which // (limits.slices // limits.channels)
-    fetched = 0 if store else min(count, max(0, np.int64(found.fetched) - sent))
-    moved = np.int64(found.written_back) if sent == 0 else np.int64(0)
-    there = time
-    if fetched and found.waits & LED_L2 and state.fetched[line]:
-        there = max(there, state.fetched[line])
-        fetched = 0
-    moved += fetched
-    if moved:
-        ready = transferred(taken.dram, taken.dram_full, channel, time, moved * limits.channel_burst)
-        if fetched:
-            there = np.int64(ready) + limits.dram
-            if found.waits & LED_L2:
-                state.fetched[line] = there
-    if found.waits & WAITS_L2:
-        leader = found.leader
-        if state.fetched[leader] == 0:
-            moved = np.int64(launch.found[leader].fetched)
-            ready = transferred(taken.dram, taken.dram_full, channel, time, moved * limits.channel_burst)
-            state.fetched[leader] = np.int64(ready) + limits.dram
-        elif state.fetched[leader] > time:
-            state.joined[leader] += 1
-            if state.joined[leader] >= limits.l2_merges:  # the slice does nothing until that is there
-                state.blocked[which] = max(state.blocked[which], state.fetched[leader])
-        there = max(there, state.fetched[leader])
-    return there
-
-
-@inlined
-def _taken_in(taken, limits, which, at, count):  # type: ignore[no-untyped-def]
-    """When a slice has taken ``count`` requests that arrive at ``at``."""
-    if limits.in_order:
-        return in_turn(taken.slices_free, which, at, count)
-    return served(taken.slices, taken.slices_full, which, at, count)
-
-
-@inlined
-def _pass(state, launch, own, line, store, limits, taken, s, count, time):  # type: ignore[no-untyped-def]
-    """Up to ``count`` requests to a line leave at ``time`` and pass the crossbar: how many, when they are answered, and
-    when the last of them has passed, if that had to wait. Ports' times count what passes a port in a cycle."""
-    unit = state.sm[s]
-    found = launch.found[line]
-    which = np.int64(found.slice)
-    shift = limits.port_shift
-    begin = max(time << shift, unit.sent)
-    at = max(begin, unit.port)
-    end = _taken_in(taken, limits, which, at, 1)
-    waits = end - at - 1 > limits.turn << shift
-    if waits:
-        count = 1
-    elif count > 1:
-        end = max(end + count - 1, _taken_in(taken, limits, which, end, count - 1))
-    unit.sent = begin + count
-    unit.port = end
-    looked = _at_slice(state, which, (end - 1) >> shift, -(-count >> shift))
-    there = _fetch(state, launch, taken, limits, line, own.sent, count, looked, store)
-    own.queue += looked - (time + ((count - 1) >> shift))
-    own.there = max(own.there, there + limits.l2)
-    own.sent += count
-    own.left -= count
-    return count, there + limits.l2, end >> shift if waits else 0
 
 
 @inlined
@@ -187,7 +122,7 @@ def _asked_for(state, launch, own):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _send(state, launch, limits, taken, s, own, time):  # type: ignore[no-untyped-def]
+def _send(state, launch, limits, taken, s, own, time, now):  # type: ignore[no-untyped-def]
     """Requests of an access from ``time`` on: when L1 goes on, with the next one if no ``lines`` of this are left."""
     unit = state.sm[s]
     kind = launch.access[own.access].kind
@@ -211,7 +146,13 @@ def _send(state, launch, limits, taken, s, own, time):  # type: ignore[no-untype
                 own.misses += unit.looked - time
                 return unit.looked
             count = min(count, free)
-        count, back, waits = _pass(state, launch, own, line, store, limits, taken, s, count, time)
+        if limits.in_turn:
+            count, back, waits = pass_in_turn(state, launch, own, line, store, limits, taken, s, count, time, now)
+            if count == 0:
+                unit.clock = time
+                return waits
+        else:
+            count, back, waits = pass_by_periods(state, launch, own, line, store, limits, taken, s, count, time)
         if kind == LOADS:
             unit.misses += count
             unit.answered = max(unit.answered, back)
@@ -250,19 +191,22 @@ def work_off(state, launch, limits, taken, s, now):  # type: ignore[no-untyped-d
     """L1 of an SM goes through the accesses that wait for it, as far as ``now`` allows."""
     unit = state.sm[s]
     mask = state.waiting.shape[1] - 1
-    time = now
+    time = now if unit.clock < 0 else unit.clock
+    unit.clock = -1
     while unit.head < unit.tail:
         own = state.waiting[s, unit.head & mask]
         time = max(time, own.ready)
         if time > now + limits.ahead:
             break
-        time = _send(state, launch, limits, taken, s, own, time)
+        time = _send(state, launch, limits, taken, s, own, time, now)
+        if unit.asks >= 0:
+            return
         if own.lines > 0:
             break
         _answer(state, launch, limits, own, s, time, now)
         unit.head += 1
         unit.requests -= launch.access[own.access].requests
-        if unit.stalled >= 0 and unit.requests < limits.room:
+        if unit.stalled >= 0 and not is_full(state, launch, limits, s, now):
             _wake(state, unit, now)
     if unit.head < unit.tail:
         place = len(launch.first_segment) - 1 + len(state.block) + s
@@ -271,6 +215,21 @@ def work_off(state, launch, limits, taken, s, now):  # type: ignore[no-untyped-d
     else:
         while unit.stalled >= 0:
             _wake(state, unit, now)
+
+
+@inner
+def pass_crossbar(state, launch, limits, taken, place, now):  # type: ignore[no-untyped-def]
+    """Requests that wait at the crossbar pass it in the cycle before ``now``, slice by slice."""
+    for which in range(limits.slices):
+        if state.asking[which] >= 0 and state.free[which] < now:
+            s = grant(state, which, now)
+            if s >= 0:
+                work_off(state, launch, limits, taken, s, now)
+    if state.waiting_sms[0] > 0:
+        state.warp[place].time = now + 1
+        push(state, place, now)
+    else:
+        state.waiting_sms[1] = 0
 
 
 @inlined

@@ -49,7 +49,7 @@ from manyscale.models.gpu.gpumech.functional_caches import CacheRules, Caches
 from manyscale.models.gpu.gpumech.miss_events import count_events
 from manyscale.models.gpu.gpumech.outline import Outline, ProfileError, of_last_gpu, outline_of, outline_reads
 from manyscale.models.gpu.gpumech.profiles import Profile, from_arrays, to_arrays
-from manyscale.models.gpu.gpumech.replay_state import CAUSES, in_order, times_of
+from manyscale.models.gpu.gpumech.replay_state import CAUSES, in_turn, times_of
 from manyscale.models.gpu.launch_program import COPY, MEMORY, NUM_UNITS, launch_program
 from manyscale.models.gpu.memory_state import memory_limits
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
@@ -59,6 +59,7 @@ from manyscale.models.workload.launch_trace import LaunchTrace
 VERSION: Final = 10  # raised when results change
 PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
 ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
+_UNEVEN: Final = 2  # times the mean: requests of a slice that gets more than others
 _OF_PREDICT: Final = {"latency_cycles", "mshrs"}  # of caches, that profiles do not depend on
 
 
@@ -174,10 +175,16 @@ def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_h
         l1_counts=l1_counts,
         l2_counts=l2.caches.counts.copy(),
         chosen=chosen,
+        busiest=_busiest(lines, gpu.l2.slices),
         waves=waves.may_skip(
             waves.measures(outlined, lines, sms * slots, gpu.l2.slices), outlined.num_blocks, sms * slots
         ),
     )
+
+
+def _busiest(lines: np.ndarray, slices: int) -> np.ndarray:
+    sent = np.bincount(lines["slice"], lines["sent"], slices)
+    return np.array([sent.max(), sent.sum(), slices], np.int64)
 
 
 def collect(
@@ -259,7 +266,7 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
             own.first_line, own.block_warps, int(np.diff(own.block_warps).max(initial=0)),
             _interval(own),
         ),
-        in_order(times_of(gpu)) if _copies_past_l1(own) else times_of(gpu),
+        in_turn(times_of(gpu)) if _takes_turns(profile) else times_of(gpu),
         sms, slots, spent, blocks, profile.waves, skip,
     )  # fmt: skip
     first, end = skip.tolist()
@@ -277,8 +284,16 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
     return replace(_estimate(profile, float(cycles), stack, blocks), half_width=half_width)
 
 
-def _copies_past_l1(own: Outline) -> bool:
-    """Whether a launch does: operands of products of matrices, whose blocks read the same lines in step."""
+def _takes_turns(profile: Profile) -> bool:
+    """Whether slices of L2 choose request by request: in launches so small that it costs little, and where it is known
+    to matter: operands of products of matrices are copied past L1, whose blocks read the same lines in step; or few
+    slices get most requests."""
+    own = profile.outline
+    if profile.num_instructions < waves.LEAST_INSTRUCTIONS:
+        return True
+    busiest, in_all, slices = profile.busiest.tolist()
+    if busiest * slices > _UNEVEN * in_all:
+        return True
     copies = (own.static["kind"] == MEMORY) & (own.static["access"] == COPY) & (own.static["passes_l1"] != 0)
     return bool((copies & (own.executed > 0)).any())
 

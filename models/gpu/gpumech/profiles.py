@@ -19,8 +19,9 @@ class Profile:
     at once, bytes of L1. ``answer`` ANSWER[accesses] (gpu/gpumech/collector.py); ``l1_counts`` and ``l2_counts``
     int64[6] (gpu/gpumech/functional_caches.py). For the printed form, if the outline has instructions (else empty):
     ``met`` int64[static, NUM_EVENTS] (gpu/gpumech/collector.py); ``chosen`` int64[3], the representative warps, in the
-    order of REPRESENTATIVES. ``found`` FOUND[lines], of the outline's lines. ``waves`` uint8[waves]: at which
-    blocks may be skipped (gpu/gpumech/waves.py; empty: nowhere).
+    order of REPRESENTATIVES. ``busiest`` int64[3]: requests of the busiest slice of L2, of all slices, and how
+    many slices there are. ``found`` FOUND[lines], of the outline's lines. ``waves`` uint8[waves]: at which blocks may
+    be skipped (gpu/gpumech/waves.py; empty: nowhere).
     """
 
     outline: Outline
@@ -32,6 +33,7 @@ class Profile:
     l1_counts: np.ndarray
     l2_counts: np.ndarray
     chosen: np.ndarray
+    busiest: np.ndarray
     waves: np.ndarray
 
     @property

@@ -27,14 +27,12 @@ DRAM_PERIODS: Final = 256
 
 class Taken(NamedTuple):
     """What is taken of time, PERIOD[resources, ring] (of DRAM TRANSFER[channels, ring]), and the periods between which
-    all of it is, int64[resources, 2]: of load/store units, slices of L2, channels of DRAM. Of slices also, from when on
-    they are free, in order, int64[slices]."""
+    all of it is, int64[resources, 2]: of load/store units, slices of L2, channels of DRAM."""
 
     load_store: np.ndarray
     load_store_full: np.ndarray
     slices: np.ndarray
     slices_full: np.ndarray
-    slices_free: np.ndarray
     dram: np.ndarray
     dram_full: np.ndarray
 
@@ -67,14 +65,6 @@ def served(periods, full, which, at, work):  # type: ignore[no-untyped-def]
             full[which, 0] = number
             full[which, 1] = number + 1
         number += 1
-
-
-@inlined
-def in_turn(free, which, at, work):  # type: ignore[no-untyped-def]
-    """The same of a resource whose work is known in the order in which it arrives: ``free`` int64[resources], from
-    when on each is."""
-    free[which] = max(at, free[which]) + work
-    return free[which]
 
 
 @inlined

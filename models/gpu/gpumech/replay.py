@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.gpumech.l1_queue import is_full, stall, take_access, work_off
+from manyscale.models.gpu.gpumech.l1_queue import is_full, pass_crossbar, stall, take_access, work_off
 from manyscale.models.gpu.gpumech.queues import (
     DRAM_PERIODS,
     PERIOD,
@@ -123,7 +123,7 @@ def _advance(state, launch, limits, taken, number, now):  # type: ignore[no-unty
         issued = issued * then // pieces - issued * piece // pieces
         busy = busy * then // pieces - busy * piece // pieces
     more = mine.made < accesses and (last or launch.access[mine.access].offset < end)
-    if more and is_full(state, limits, s):
+    if more and is_full(state, launch, limits, s, now):
         mine.time = now
         stall(state, s, number)
         return
@@ -171,7 +171,7 @@ def _choose(state, launch, limits, taken, k, place, now):  # type: ignore[no-unt
 
 @inlined
 def _happen(state, launch, limits, taken, number, now):  # type: ignore[no-untyped-def]
-    """What happens at a warp, an SM's L1 or a scheduler; True: a block has ended."""
+    """What happens at a warp, an SM's L1, a scheduler or the crossbar; True: a block has ended."""
     num_warps = len(launch.first_segment) - 1
     if number < num_warps:
         k = state.warp[number].scheduler
@@ -186,8 +186,10 @@ def _happen(state, launch, limits, taken, number, now):  # type: ignore[no-untyp
     place -= len(state.block)
     if place < len(state.sm):
         work_off(state, launch, limits, taken, place, now)
-    else:
+    elif place < len(state.sm) + len(state.scheduler):
         _choose(state, launch, limits, taken, place - len(state.sm), number, now)
+    else:
+        pass_crossbar(state, launch, limits, taken, number, now)
     return False
 
 
@@ -262,13 +264,14 @@ def replay(launch, limits, num_sms, slots, stack, block, waves, skip):  # type: 
     num_blocks = len(launch.block_warps) - 1
     schedulers = num_sms * limits.schedulers
     # an access at least a request, and each warp may bring those of a piece when there still is room
-    waiting = _ring(limits.room + slots * launch.most_warps * (PIECE + 1))
+    waiting = _ring(2 * limits.room + slots * launch.most_warps * (PIECE + 1))
     sm = np.zeros(num_sms, SM)
     for s in range(num_sms):
-        sm[s].stalled = -1
+        sm[s].stalled = sm[s].asks = sm[s].next = sm[s].granted = sm[s].clock = -1
     state = State(
-        np.zeros(len(launch.first_segment) - 1 + num_blocks + num_sms + schedulers, WARP), block, sm,
-        np.zeros(limits.slices, np.int64), np.empty((num_sms, waiting), QUEUED),
+        np.zeros(len(launch.first_segment) - 1 + num_blocks + num_sms + schedulers + 1, WARP), block, sm,
+        np.zeros(limits.slices, np.int64), np.zeros(limits.slices, np.int64), np.zeros(limits.slices, np.int32),
+        np.full(limits.slices, -1, np.int32), np.zeros(2, np.int64), np.empty((num_sms, waiting), QUEUED),
         np.empty((num_sms, limits.mshrs + 1), FLIGHT),
         np.zeros((num_sms, 1), np.int64), np.zeros(len(launch.found), np.int64),
         np.zeros(len(launch.found), np.int64), np.zeros(len(launch.found), np.int32),
@@ -279,7 +282,6 @@ def replay(launch, limits, num_sms, slots, stack, block, waves, skip):  # type: 
     taken = Taken(
         np.zeros((num_sms, PERIODS), PERIOD), np.full((num_sms, 2), -1),
         np.zeros((limits.slices, SLICE_PERIODS), PERIOD), np.full((limits.slices, 2), -1),
-        np.zeros(limits.slices, np.int64),
         np.zeros((limits.channels, DRAM_PERIODS), TRANSFER), np.full((limits.channels, 2), -1),
     )  # fmt: skip
     return _run(state, launch, limits, taken, num_sms, slots, waves, skip) + 1

