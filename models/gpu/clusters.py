@@ -35,6 +35,7 @@ def check_room(gpu: Gpu, cluster: int, slots: int) -> None:
         raise DoesNotFitError(f"a cluster of {cluster} blocks: no GPU runs more than {MOST_OF_CLUSTER} as one")
     if slots > MOST_SLOTS:
         raise DoesNotFitError(f"node.gpu.blocks: {slots} blocks of clusters on an SM; the model holds {MOST_SLOTS}")
-    most = -(-gpu.sms // gpu.clusters.gpcs) * slots
+    tpcs = -(-gpu.sms // gpu.clusters.tpc_sms)
+    most = min(gpu.sms, -(-tpcs // gpu.clusters.gpcs) * gpu.clusters.tpc_sms) * slots
     if cluster > most:
         raise DoesNotFitError(f"a cluster of {cluster} blocks needs more SMs than a GPC has (room for {most} blocks)")

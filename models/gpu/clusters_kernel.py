@@ -12,14 +12,18 @@ from manyscale.models.kernels import inner, merged, seldom
 
 
 @inner
+def _first_sm(sm, limits, gpc):  # type: ignore[no-untyped-def]
+    """Of a GPC: whole TPCs, spread as evenly as they go."""
+    return min(sm.core.shape[0], gpc * limits.tpcs // limits.gpcs * limits.tpc_sms)
+
+
+@inner
 def gpc_with_room(sm, limits, first):  # type: ignore[no-untyped-def]
     """Of GPCs from ``first`` on, in turn, one that has room for a cluster; -1: none."""
-    num_sms = sm.core.shape[0]
-    gpcs = (num_sms + limits.gpc_sms - 1) // limits.gpc_sms
-    for i in range(gpcs):
-        gpc = (first + i) % gpcs
+    for i in range(limits.gpcs):
+        gpc = (first + i) % limits.gpcs
         room = 0
-        for s in range(gpc * limits.gpc_sms, min(num_sms, (gpc + 1) * limits.gpc_sms)):
+        for s in range(_first_sm(sm, limits, gpc), _first_sm(sm, limits, gpc + 1)):
             room += limits.slots - sm.core[s].blocks
         if room >= limits.cluster:
             return gpc
@@ -28,9 +32,9 @@ def gpc_with_room(sm, limits, first):  # type: ignore[no-untyped-def]
 
 @merged
 def _emptiest(sm, limits, gpc):  # type: ignore[no-untyped-def]
-    first = gpc * limits.gpc_sms
+    first = _first_sm(sm, limits, gpc)
     best = first
-    for s in range(first, min(sm.core.shape[0], first + limits.gpc_sms)):
+    for s in range(first, _first_sm(sm, limits, gpc + 1)):
         if sm.core[s].blocks < sm.core[best].blocks:
             best = s
     return best

@@ -189,7 +189,7 @@ class _Running:
         slots = min(slots, num_blocks)
         size = l1_bytes(gpu, slots, trace.shared_bytes)
         window = memory_state.shortest_reply_cycles(gpu)
-        sms = min(gpu.sms, num_blocks)  # those that get a block
+        sms = gpu.sms if cluster > 1 else min(gpu.sms, num_blocks)  # those that may get a block
         self.memory = memory_state.with_ports(memory, sms)
         if num_instructions is None:
             num_instructions = trace.num_instructions * num_blocks // max(1, trace.num_blocks)

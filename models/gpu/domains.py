@@ -9,11 +9,12 @@ from manyscale.models.workload.domain import TAKES, Domain, LeavesOut, left_long
 from manyscale.models.workload.notes import Errs, Severity
 
 COPIES: Final = ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED")
-TRACED: Final = (*COPIES, "SYNCS")  # asynchronous operations, where the trace has words of them
+PREFETCHES: Final = ("UTMAPF", "UBLKPF")
+TRACED: Final = (*COPIES, *PREFETCHES, "SYNCS")  # asynchronous operations, where the trace has words of them
 ROOTS: Final[Mapping[str, tuple[str, ...]]] = {  # how the roots of opcodes begin or end
     "matrix-instructions": ("*MMA",),
     "bulk-copies": COPIES,
-    "bulk-prefetches": ("UTMAPF", "UBLKPF"),
+    "bulk-prefetches": PREFETCHES,
     "group-products": ("*GMMA",),
     "block-clusters": ("UCGABAR*", "STAS", "REDAS"),
     "texture": ("TEX*", "TLD*", "TXD", "TXQ", "TMML"),
@@ -50,11 +51,13 @@ DETAILED: Final = Domain(
             Errs.short,
         ),
         "asynchronous-operations": TAKES,
-        "bulk-prefetches": left_long("prefetches of blocks and boxes (TMA) bring nothing into L2"),
+        "bulk-prefetches": left_long(
+            "prefetches of blocks and boxes (TMA) that the trace does not describe bring nothing into L2"
+        ),
         "group-products": TAKES,
         "block-clusters": left_short(
-            "thread blocks of a cluster run as any others (the target has no node.gpu.clusters, SMs run in windows, or "
-            "blocks are sampled); their bulk copies move no data, and their barriers in shared memory hold nobody up"
+            "thread blocks of a cluster run as any others (the target has no node.gpu.clusters); their bulk copies "
+            "move no data, and their barriers in shared memory hold nobody up"
         ),
         "texture": left_open(
             "texture fetches whose addresses the trace has are loads through L1, whatever their filter; others take "

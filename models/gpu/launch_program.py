@@ -13,6 +13,7 @@ from manyscale.models.gpu.matrix.timing import row_timing
 from manyscale.models.gpu.parameters import FRONTS, SECTOR_BYTES, UNITS, Gpu
 from manyscale.models.gpu.sm.control.rows import fill_controlled
 from manyscale.models.kernels import njit
+from manyscale.models.workload.asynchronous import IN_WORDS, NAMED, PREFETCHING
 from manyscale.models.workload.launch_trace import (
     NO_REGISTER,
     Access,
@@ -37,6 +38,7 @@ PRODUCT_WAIT: Final = NUM_UNITS + 9
 PRODUCT: Final = NUM_UNITS + 10  # of a group of four warps
 CLUSTER_ARRIVE: Final = NUM_UNITS + 11
 CLUSTER_WAIT: Final = NUM_UNITS + 12
+NAMED_BARRIER: Final = NUM_UNITS + 13  # of a block, for as many threads as it says
 _OTHER: Final = int(UnitClass.int)  # what has no unit of its own takes the one for integers
 
 LOAD: Final = int(Access.load)
@@ -283,11 +285,21 @@ def mark_asynchronous(trace: LaunchTrace, rows: np.ndarray, cluster: int) -> Non
         rows["kind"][of_kind] = kind
         if kind != PRODUCT:
             rows["front"][of_kind & (rows["front"] == NUM_UNITS)] = _OTHER
+    prefetching = [number for number, opcode in enumerate(static.opcodes) if opcode.split(".")[0] in PREFETCHING]
+    rows["kind"][np.isin(static.opcode, prefetching) & (has_words & (static.immediate & IN_WORDS != 0))] = OPERATION
+    rows["kind"][named_barriers(static, trace.words is not None)] = NAMED_BARRIER
     rows["remote"] = (static.space == Space.cluster) & (cluster > 1)
     products = rows["kind"] == PRODUCT
     rows["immediate"][products] = static.immediate[products] == 1
     meets = (rows["kind"] == PRODUCT_FENCE) | (rows["kind"] == PRODUCT_WAIT)
     rows["passes_l1"][meets] = not rows["immediate"][products].any()
+
+
+def named_barriers(static: StaticInstructions, has_words: bool) -> np.ndarray:
+    """bool[rows]: barriers of a block for a number of threads, which the instruction says or the trace has words of."""
+    is_told = (static.immediate & NAMED != 0) | (has_words & (static.immediate & IN_WORDS != 0))
+    found: np.ndarray = (static.unit == UnitClass.barrier) & is_told
+    return found
 
 
 def _asynchronous_kind(opcode: str, has_words: bool, cluster: int) -> int | None:

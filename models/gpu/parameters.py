@@ -52,6 +52,8 @@ class Clusters(Strict):
 
     gpcs: Count = 1
     """The graphics processing clusters: the SMs of one run the blocks of a cluster."""
+    tpc_sms: Count = 1
+    """The SMs of a texture processing cluster, of which a GPC has whole ones: as many as the others, or one more."""
     latency_cycles: Cycles = Field(alias="latency")
     """From an access to another SM's shared memory to its result there or back."""
     interval_cycles: Cycles = Field(default=1, alias="interval")

@@ -4,12 +4,12 @@ barriers in shared memory (mbarrier).
 Each executed instruction that makes one, and that threads execute, has words of 64 bits. A first word holds, from bit
 0 on: its kind (4 bits); how many more words the instruction has (16); the offset of a barrier in shared memory (24);
 the rank of the block in its cluster that has the barrier (5); whether that is another block (1); and its parity or way
-(3). Behind WAITS and TRIES (a look at a barrier that found its phase not over) there is nothing more, behind BEGINS
-the number of arrivals of a phase; behind ARRIVES, DROPS, FOLLOWS and STORES arrivals in 32 bits, and above them the
-bytes that are then expected, less than 0 where they have come; behind COPIES the bytes, above them in 16 bits the
-ranks that a multicast serves (0: it is none), and runs of rows in global memory: the address of the first byte (48
-bits) and the number of rows (16); bytes of a row (24), and bytes from a row to the next (40). A copy of a box of two
-dimensions has 32 bytes.
+(3; of MEETS 1 for an arrival that does not wait). Behind WAITS and TRIES (a look at a barrier that found its phase not
+over) there is nothing more, behind BEGINS the number of arrivals of a phase, behind MEETS the number of threads; behind
+ARRIVES, DROPS, FOLLOWS and STORES arrivals in 32 bits, and above them the bytes that are then expected, less than 0
+where they have come; behind COPIES the bytes, above them in 16 bits the ranks that a multicast serves (0: it is none),
+and runs of rows in global memory: the address of the first byte (48 bits) and the number of rows (16); bytes of a row
+(24), and bytes from a row to the next (40). A copy of a box of two dimensions has 32 bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,22 @@ COPIES: Final = 5
 STORES: Final = 6  # into shared memory of another block (STAS, REDAS), with their bytes
 FOLLOWS: Final = 7  # an arrival behind copies of the warp (ARRIVES.LDGSTSBAR)
 DROPS: Final = 8  # an arrival, and one less in each phase that follows
+MEETS: Final = 9  # a barrier of the block (BAR) that has a number of threads, in place of an offset its own number
+
+# ``immediate`` of a barrier of the block (BAR): its number in 4 bits, from there the threads that it waits for
+NUMBER_MASK: Final = 15
+THREADS_SHIFT, THREADS_MASK = 4, 0xFFF
+ARRIVES_ONLY: Final = 1 << 16  # BAR.ARV: the warp goes on
+NAMED: Final = 1 << 17  # it waits for so many threads, and not for all of the block
+IN_WORDS: Final = 1 << 18  # number or threads stand in registers: the trace has words of them
+NAMED_BARRIERS: Final = 16  # of a block
 
 LOADS: Final = 0  # ways of copies: from global to shared memory
 FROM_SHARED: Final = 1
 REDUCES: Final = 2
 WITHIN: Final = 3  # from shared memory to that of another block
+PREFETCHES: Final = 4  # from global memory into L2
+PREFETCHING: Final = ("UTMAPF", "UBLKPF")  # roots; their ``immediate`` is IN_WORDS, where the trace has words of them
 
 KIND_BITS: Final = 15
 MORE_SHIFT, MORE_MASK = 4, 0xFFFF
@@ -86,7 +97,7 @@ def _runs(words: np.ndarray) -> Iterator[tuple[int, int, int, int, int]]:
 
 def copied_bytes(words: np.ndarray) -> dict[int, int]:
     """Bytes in global memory that the copies of a stream of words read or write, by their way. O(words)."""
-    found = {LOADS: 0, FROM_SHARED: 0, REDUCES: 0, WITHIN: 0}
+    found = {LOADS: 0, FROM_SHARED: 0, REDUCES: 0, WITHIN: 0, PREFETCHES: 0}
     for way, _, row_bytes, rows, _ in _runs(words):
         found[way] += rows * row_bytes
     return found
@@ -101,5 +112,5 @@ def copied_sectors(words: np.ndarray, sector_bytes: int) -> tuple[np.ndarray, np
         counts = ends - firsts
         before = np.cumsum(counts) - counts
         sectors.append(np.repeat(firsts - before, counts) + np.arange(counts.sum()))
-        writes.append(np.full(len(sectors[-1]), way != LOADS))
+        writes.append(np.full(len(sectors[-1]), way not in (LOADS, PREFETCHES)))
     return np.concatenate(sectors), np.concatenate(writes)

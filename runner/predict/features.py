@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.gpu.arithmetic.classes import UNLIKE_UNITS
-from manyscale.models.gpu.domains import COPIES, ROOTS, TRACED
+from manyscale.models.gpu.domains import COPIES, PREFETCHES, ROOTS, TRACED
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network
 from manyscale.models.machine.processor import data_caches
@@ -179,6 +179,7 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     )
     counts["asynchronous-operations"] = sum(of_told.values())
     counts["bulk-copies"] -= sum(of_told[root] for root in COPIES)
+    counts["bulk-prefetches"] -= sum(of_told[root] for root in PREFETCHES)
     counts["block-clusters"] += sum(of_clusters.get(root, 0) for root in TRACED)
     if runs_clusters(case.study, gpu):
         counts["block-clusters"] = 0

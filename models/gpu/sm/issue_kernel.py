@@ -21,7 +21,7 @@ from manyscale.models.gpu.launch_program import (
     STORE,
 )
 from manyscale.models.gpu.sm.asynchronous.cluster_kernel import leave
-from manyscale.models.gpu.sm.asynchronous.operation_kernel import multiply, operate
+from manyscale.models.gpu.sm.asynchronous.operation_kernel import operate
 from manyscale.models.gpu.sm.limits import GREEDY, ROUND_ROBIN, TWO_LEVEL
 from manyscale.models.gpu.sm.state import (
     BEFORE_UNIT,
@@ -326,9 +326,7 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     read_soon(program.requests, at + _BYTES_AHEAD)
     if memory:
         _issue_memory(sm, program, limits, k, w, at, row, time)
-    elif kind == PRODUCT:
-        multiply(sm, program, limits, k, w, row, time)
-    else:
+    elif kind != PRODUCT:
         _issue_to_unit(sm, program, limits, k, w, row, time)
     if at + 1 == warp.last:
         exit_warp(sm, program, limits, w, time)
@@ -340,7 +338,7 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         meet_at_barrier(sm, program, limits, w, time + 1)
         return
     if kind >= OPERATION:
-        earliest = operate(sm, program, limits, w, at, row, time) if kind != PRODUCT else time + 1
+        earliest = operate(sm, program, limits, w, at, row, time)
         if earliest < NEVER:
             next_ready(sm, program, limits, w, earliest)
         return

@@ -42,6 +42,7 @@ from manyscale.models.gpu.sm.memory_kernel import load_store, look_up, take_repl
 from manyscale.models.gpu.sm.state import COPY_GROUPS, DRAIN, EMPTY, NEVER, OneSm
 from manyscale.models.gpu.sm.warp_kernel import account, exit_warp
 from manyscale.models.kernels import by_reference, inner, merged, read_soon, separate
+from manyscale.models.workload.asynchronous import NAMED_BARRIERS
 
 REACHED: Final = 0  # why an SM stopped
 BLOCK_ENDED: Final = 1
@@ -82,6 +83,8 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
     resident.begin = time
     resident.warps = resident.running = count
     resident.arrived = 0
+    for number in range(min(NAMED_BARRIERS, sm.barrier.shape[1] - 1)):
+        sm.barrier[slot, number].pending = 0
     resident.latest = time + 1
     resident.end = NEVER
     if limits.block_warps > 0:

@@ -27,9 +27,9 @@ class SmLimits(NamedTuple):
     and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model) and after it;
     ``dirty_limit``: of frames, below which those that were written stay. ``full``: all bytes of a sector.
     ``request_shift``: of the bytes of a request; ``copy_latency`` and ``copy_interval`` of the unit for bulk copies.
-    ``cluster``: blocks of one, which ``gpc_sms`` SMs take; latency and interval of their accesses to each other.
-    ``slots``: resident blocks, of ``block_warps`` warps (0: launches
-    share the SM, and each block has slots of its own). ``ipc_shift``: of a bucket of the IPC over time.
+    ``cluster``: blocks of one, which a GPC of ``gpcs`` takes, of ``tpcs`` of ``tpc_sms`` SMs; latency and interval of
+    their accesses to each other. ``slots``: resident blocks, of ``block_warps`` warps (0: launches share the SM, and
+    each block has slots of its own). ``ipc_shift``: of a bucket of the IPC over time.
     ``controlled``: whether control bits time the launch; what follows is of gpu/sm/control/parameters.py then,
     ``above``: from the SM's cache of instructions to L2 and back. ``port``: sectors that pass to L2, and come from
     there, in a cycle; ``past_l1``: those that the load/store unit gives it."""
@@ -62,7 +62,9 @@ class SmLimits(NamedTuple):
     cluster: int
     cluster_latency: int
     cluster_interval: int
-    gpc_sms: int
+    gpcs: int
+    tpcs: int
+    tpc_sms: int
     controlled: int
     memory_queue: int
     memory_interval: int
@@ -131,7 +133,9 @@ def sm_limits(
         cluster=cluster,
         cluster_latency=0 if gpu.clusters is None else round(gpu.clusters.latency_cycles),
         cluster_interval=1 if gpu.clusters is None else max(1, round(gpu.clusters.interval_cycles)),
-        gpc_sms=gpu.sms if gpu.clusters is None else -(-gpu.sms // gpu.clusters.gpcs),
+        gpcs=1 if gpu.clusters is None else gpu.clusters.gpcs,
+        tpcs=gpu.sms if gpu.clusters is None else -(-gpu.sms // gpu.clusters.tpc_sms),
+        tpc_sms=1 if gpu.clusters is None else gpu.clusters.tpc_sms,
         controlled=int(controlled),
         memory_queue=core.memory_queue if controlled else 0,
         memory_interval=round(core.memory_interval_cycles),

@@ -38,6 +38,8 @@ WAITS_FETCH: Final = 5  # for its next instructions
 WAITS_PHASE: Final = 6  # for that of a barrier in shared memory to end
 WAITS_COPIES: Final = 7  # for room to make one more
 WAITS_CLUSTER: Final = 8  # for the blocks of its cluster
+WAITS_NAMED: Final = 9  # at a barrier that not all warps of its block come to
+WAITS_GROUP: Final = 10  # for the other warps of its group of four, to multiply
 
 CORE: Final = np.dtype(  # an SM
     [

@@ -6,7 +6,7 @@ from manyscale.models.gpu.clusters_kernel import cluster_window
 from manyscale.models.gpu.launch_program import OPERATION, LaunchProgram
 from manyscale.models.gpu.sm.asynchronous.cluster_kernel import leave, take_message
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import move_copies, take_part
-from manyscale.models.gpu.sm.asynchronous.operation_kernel import multiply, operate
+from manyscale.models.gpu.sm.asynchronous.operation_kernel import operate
 from manyscale.models.gpu.sm.control.issue_kernel import begin_controlled, choose_youngest, issue_controlled
 from manyscale.models.gpu.sm.limits import SmLimits
 
@@ -19,6 +19,6 @@ def want_for(program: LaunchProgram, limits: SmLimits) -> None:
     if limits.cluster > 1:
         wanted += [cluster_window, leave, take_message]
     if limits.cluster > 1 or bool((program.static["kind"] >= OPERATION).any()):
-        wanted += [multiply, operate, move_copies, take_part]
+        wanted += [operate, move_copies, take_part]
     for kernel in wanted:
         kernel.want()

@@ -10,7 +10,6 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Machine
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.study import Study
 
 
@@ -27,9 +26,8 @@ def gpu_of(machine: Machine) -> Gpu:
 
 def runs_clusters(study: Study, gpu: Gpu | None) -> bool:
     """Whether blocks of a cluster run together. (GPUMech has no blocks that wait for each other.)"""
-    is_whole = study.options(GpuChoice).order == "strict" and study.sampling.blocks == "full"
     is_detailed = (study.model.gpu or "detailed") == "detailed"
-    return gpu is not None and gpu.clusters is not None and is_whole and is_detailed
+    return gpu is not None and gpu.clusters is not None and is_detailed
 
 
 def check_fit(launches: Workload, rows: np.ndarray, machine: Machine, place: str, *, clusters: bool) -> None:

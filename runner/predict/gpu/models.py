@@ -77,8 +77,9 @@ class Detailed:
         team: Team,
     ) -> list[LaunchResult]:
         """Launches one after the other, caches at the beginning as ``before`` leave them. In windows ``team`` shares
-        the work of each."""
+        the work of each, but of those whose blocks are in clusters: each member simulates these as a whole."""
         from manyscale.models.gpu import detailed
+        from manyscale.models.gpu.clusters import cluster_blocks
         from manyscale.models.gpu.l2 import warm as warm_l2
 
         memory = detailed.l2_of(gpu)
@@ -90,13 +91,15 @@ class Detailed:
                 found, memory = detailed.simulate_pieces(trace, gpu, memory, trace.num_instructions, teller())
                 results.append(_of_detailed(found, detailed.CAUSES))
                 continue
-            if options["order"] == "windows":
+            in_clusters = cluster_blocks(trace, gpu) > 1  # blocks that start together: in strict order, and all of them
+            if options["order"] == "windows" and not in_clusters:
                 from manyscale.models.gpu.groups import simulate_in_groups
 
                 found, memory = simulate_in_groups(trace, gpu, memory, team, teller())
                 results.append(_of_detailed(found, detailed.CAUSES))
                 continue
-            choice: SampledBlocks | None = lookup("block-sampler", options["sampler"]).begin(trace, gpu, options)
+            sampler = "full" if in_clusters else options["sampler"]
+            choice: SampledBlocks | None = lookup("block-sampler", sampler).begin(trace, gpu, options)
             skipped = None if choice is None else choice.skipped
             found, memory = detailed.simulate(trace, gpu, memory, choice, skipped, teller())
             result = _of_detailed(found, detailed.CAUSES)

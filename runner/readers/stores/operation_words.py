@@ -8,15 +8,19 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload.launch_trace import StaticInstructions
+from manyscale.models.workload.asynchronous import IN_WORDS, PREFETCHING
+from manyscale.models.workload.launch_trace import StaticInstructions, UnitClass
 
 WORDS: Final[dict[str, Any]] = {"warp_words": np.dtype(np.int32), "words": np.dtype(np.int64)}
 _ROOTS: Final = frozenset(("SYNCS", "ARRIVES", "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED", "STAS", "REDAS"))
 
 
 def has_words(static: StaticInstructions) -> bool:
-    """Whether instructions of a kernel are asynchronous operations, of which its record has words."""
-    return any(opcode.split(".")[0] in _ROOTS for opcode in static.opcodes)
+    """Whether instructions of a kernel are asynchronous operations, or barriers that registers describe, of which its
+    record has words."""
+    is_described = (static.unit == UnitClass.barrier) & (static.immediate & IN_WORDS != 0)
+    roots = {opcode.split(".")[0] for opcode in static.opcodes}
+    return bool(is_described.any()) or not roots.isdisjoint((*_ROOTS, *PREFETCHING))
 
 
 def schema_of(columns: Mapping[str, Any]) -> pa.Schema:

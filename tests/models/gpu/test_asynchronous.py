@@ -33,7 +33,9 @@ from manyscale.models.workload.asynchronous import (
     COPIES,
     FOLLOWS,
     FROM_SHARED,
+    IN_WORDS,
     LOADS,
+    PREFETCHES,
     REDUCES,
     TRIES,
     WAITS,
@@ -165,6 +167,16 @@ def test_a_group_of_copies_out_of_shared_memory_is_waited_for():
         for way in (FROM_SHARED, REDUCES)
     ]
     assert reads == [0, 4]
+
+
+@pytest.mark.theory
+def test_a_prefetch_brings_sectors_into_l2_and_holds_nobody_up():
+    words = (first_word(COPIES, 3, 0, PREFETCHES), 64 * SECTOR, *run_of_rows(0, 64 * SECTOR))
+    fetch = Instruction(UnitClass.uniform, opcode="UTMAPF.L2.2D", operation=words, immediate=IN_WORDS)
+    trace = launch([[[fetch, *chain(5)]], [[*chain(100), *loading(copies(0, 0, 64 * SECTOR))]]], shared=1024)
+    found, _ = detailed.simulate(trace, target())
+    assert (found.dram_reads, found.l2_accesses, found.l2_misses) == (64, 128, 64)
+    assert found.block_end[0] - found.block_begin[0] == pytest.approx(5 * DEPENDENT, abs=6)
 
 
 @pytest.mark.theory

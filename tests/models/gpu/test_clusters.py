@@ -12,6 +12,7 @@ from gpu_small import BEGIN, DEPENDENT, FRONT, PIPELINE, SHARED, chain, gpu, rea
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.clusters import cluster_order
 from manyscale.models.gpu.occupancy import DoesNotFitError
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.asynchronous import (
     ARRIVES,
     BEGINS,
@@ -24,6 +25,7 @@ from manyscale.models.workload.asynchronous import (
     run_of_rows,
 )
 from manyscale.models.workload.launch_trace import Space, UnitClass
+from manyscale.runner.study.targets import shipped_content
 
 WAY = 60  # cycles between two SMs
 SECTOR = 32
@@ -174,3 +176,38 @@ def test_a_cluster_that_no_gpc_holds_is_refused():
         run([[chain(2)]] * 32, target(sms=2, blocks=16), cluster=(32, 1, 1))
     with pytest.raises(DoesNotFitError, match="33 blocks of clusters on an SM"):
         run([[chain(2)]] * 66, target(sms=2, blocks=33, warps=64, threads=2048), cluster=(2, 1, 1))
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_of_random_clusters_pass_their_barrier_together(seed):
+    """A reference of a line: who meets goes on when the last of the cluster has come, which is a way off."""
+    rng = np.random.default_rng(seed)
+    size, rounds = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    lengths = rng.integers(1, 60, (rounds, size))
+    blocks = [
+        [[part for k in range(rounds) for part in (*chain(int(lengths[k, b])), integer(3, 2), ARRIVE, WAIT)]]
+        for b in range(size)
+    ]
+    found = run(blocks, target(sms=size), cluster=(size, 1, 1))
+    time = np.zeros(size)
+    for k in range(rounds):
+        come = time + DEPENDENT * lengths[k]
+        others = np.array([np.delete(come, b).max() for b in range(size)])
+        time = np.maximum(come, others + WAY)
+    taken = found.block_end - found.block_begin
+    assert np.abs(taken - time - BEGIN - EXIT).max() <= 12 * rounds
+    # nobody is through before the last one has come
+    late = np.arange(size) != lengths[0].argmax()
+    assert (taken >= DEPENDENT * lengths[0].max() + WAY * late).all()
+
+
+@pytest.mark.parametrize(("size", "together"), [(2, 66), (4, 32)])
+def test_as_many_clusters_stand_side_by_side_as_whole_tpcs_hold(size, together):
+    """66 TPCs of two SMs in eight GPCs, of 8 or 9 each: what cudaOccupancyMaxActiveClusters says of an H100 where a
+    block fills an SM. In GPCs of 17 SMs there would be no room for all."""
+    on = Gpu.model_validate(shipped_content("h100")["node"]["gpu"])
+    trace = dataclasses.replace(launch([[chain(300)]] * size * (together + 1), shared=200 << 10), cluster=(size, 1, 1))
+    found = detailed.simulate(trace, on)[0]
+    first = found.block_begin == found.block_begin.min()
+    assert np.count_nonzero(first) == size * together

@@ -1,12 +1,17 @@
 """Barriers in shared memory (mbarrier), as the PTX ISA has them: a phase is over when all arrivals and all bytes that
-it expects have come. Those who wait for it go on when they have read that from shared memory."""
+it expects have come. Those who wait for it go on when they have read that from shared memory. Barriers of a block that
+wait for a number of threads (BAR with a count): each warp counts whole."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from manyscale.models.gpu.sm.asynchronous.state import FOLLOWERS
-from manyscale.models.gpu.sm.state import AT_BARRIER, COPY_GROUPS, NEVER, WAITS_PHASE
+from manyscale.models.gpu.sm.state import AT_BARRIER, COPY_GROUPS, NEVER, RUNNING, WAITS_NAMED, WAITS_PHASE
 from manyscale.models.gpu.sm.warp_kernel import release
 from manyscale.models.kernels import inner, merged
+
+_THREADS: Final = 32  # of a warp
 
 
 @merged
@@ -52,6 +57,28 @@ def await_phase(sm, limits, w, place, parity, time):  # type: ignore[no-untyped-
     barrier.waiting += 1
     sm.ready[w] = NEVER
     return NEVER
+
+
+@merged
+def meet_named(sm, program, limits, w, number, threads, only_arrives, time):  # type: ignore[no-untyped-def]
+    """A warp comes to barrier ``number`` of its block, which waits for ``threads``. When it can go on; NEVER: with the
+    last of them."""
+    warp = sm.warp[w]
+    slot = warp.slot
+    barrier = sm.barrier[slot, number]
+    barrier.pending += _THREADS
+    if only_arrives == 0:
+        warp.state = WAITS_NAMED
+        warp.barrier = number
+        sm.ready[w] = NEVER
+    if barrier.pending >= threads:
+        barrier.pending = 0
+        block = sm.block[slot]
+        for each in range(block.first_warp, block.end_warp):
+            if each != w and sm.warp[each].state == WAITS_NAMED and sm.warp[each].barrier == number:
+                release(sm, program, limits, each, time + 1, AT_BARRIER)
+        warp.state = RUNNING
+    return time + 1 if warp.state == RUNNING else NEVER
 
 
 @merged

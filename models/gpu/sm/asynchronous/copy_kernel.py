@@ -3,7 +3,8 @@
 It takes one copy after the other, ``copy_latency`` after the instruction, and asks L2 (past L1) for one sector each
 ``copy_interval`` (or as many as the port to L2 is wide), row by row, without waiting for answers: those of several
 copies are on their way together. A copy into shared memory is over with its last answer, which the barrier is told; one
-out of it when L2 has acknowledged all.
+out of it when L2 has acknowledged all. A prefetch into L2 asks for its sectors likewise, and nobody waits for them
+(that their data come to the SM all the same is an approximation).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from manyscale.models.gpu.parameters import SECTOR_BYTES
 from manyscale.models.gpu.sm.asynchronous.barrier_kernel import change_barrier
 from manyscale.models.gpu.sm.asynchronous.cluster_kernel import BYTES, rank_of, tell
+from manyscale.models.gpu.sm.asynchronous.state import BARRIER_BYTES
 from manyscale.models.gpu.sm.l1_kernel import send
 from manyscale.models.gpu.sm.limits import SEND_QUEUE
 from manyscale.models.gpu.sm.state import (
@@ -36,6 +38,8 @@ from manyscale.models.workload.asynchronous import (
     LOADS,
     MORE_MASK,
     MORE_SHIFT,
+    NAMED_BARRIERS,
+    PREFETCHES,
     RANK_MASK,
     RANK_SHIFT,
     REDUCES,
@@ -68,7 +72,7 @@ def start_copy(sm, program, limits, w, first, time):  # type: ignore[no-untyped-
     amount = program.words[first + 1]
     copy = sm.copy[core.copy_end % room]
     copy.way = word >> DETAIL_SHIFT & DETAIL_MASK
-    copy.barrier = (word >> BARRIER_SHIFT & BARRIER_MASK) >> 3
+    copy.barrier = NAMED_BARRIERS + (word >> BARRIER_SHIFT & BARRIER_MASK) // BARRIER_BYTES
     copy.bytes = amount & _BYTES_MASK
     copy.ranks = amount >> 32 & 0xFFFF
     if copy.ranks == 0:
@@ -88,7 +92,8 @@ def start_copy(sm, program, limits, w, first, time):  # type: ignore[no-untyped-
     copy.begins = time + limits.copy_latency
     if copy.way == FROM_SHARED or copy.way == REDUCES:
         sm.copies[w, warp.copy_group % COPY_GROUPS] += 1
-    warp.bulk += 1
+    if copy.way != PREFETCHES:  # which nobody waits for
+        warp.bulk += 1
     if core.copy_next == core.copy_end:
         core.next_copy = copy.begins
     core.copy_end += 1
@@ -209,13 +214,14 @@ def _end_copy(sm, program, limits, number, time):  # type: ignore[no-untyped-def
     warp = sm.warp[w]
     cause = copy.cause
     copy.is_over = 1
-    warp.bulk -= 1
-    if copy.way == LOADS or copy.way == WITHIN:
-        _tell_barriers(sm, program, limits, copy, time, cause)
-    else:
-        sm.copies[w, copy.group % COPY_GROUPS] -= 1
-    warp.done = max(warp.done, time + _WRITTEN)
-    after_memory(sm, program, limits, w, time + _WRITTEN, cause)
+    if copy.way != PREFETCHES:
+        warp.bulk -= 1
+        if copy.way == LOADS or copy.way == WITHIN:
+            _tell_barriers(sm, program, limits, copy, time, cause)
+        else:
+            sm.copies[w, copy.group % COPY_GROUPS] -= 1
+        warp.done = max(warp.done, time + _WRITTEN)
+        after_memory(sm, program, limits, w, time + _WRITTEN, cause)
     was_full = core.copy_end - core.copy_first == room
     while core.copy_first < core.copy_next and sm.copy[core.copy_first % room].is_over:
         core.copy_first += 1

@@ -1,20 +1,40 @@
 """What a warp does when it issues an asynchronous operation, and products of groups of four warps (wgmma).
 
-A product takes the tensor core of its scheduler when that is free; the warp goes on at once. Its sums are there for who
-waits for its group (WARPGROUP.DEPBAR): products of one accumulator follow each other without a gap, and registers that
-they write hold nothing back, since a program may not touch them before it waits.
+A product of a group begins when all four warps have come to it and the tensor cores of their schedulers are free; the
+warps then go on at once. Its sums are there for who waits for its group (WARPGROUP.DEPBAR): products of one accumulator
+follow each other without a gap, and registers that they write hold nothing back, since a program may not touch them
+before it waits. That a warp does not go on before the others have come is an assumption (PTX ISA, "wgmma.mma_async":
+all warps of a group execute the same; not how far one may be ahead).
 """
 
 from __future__ import annotations
 
-from manyscale.models.gpu.launch_program import CLUSTER_ARRIVE, CLUSTER_WAIT, PRODUCT_FENCE, PRODUCT_WAIT
-from manyscale.models.gpu.sm.asynchronous.barrier_kernel import await_phase, begin_barrier, change_barrier, follow
+import numpy as np
+
+from manyscale.models.gpu.launch_program import (
+    CLUSTER_ARRIVE,
+    CLUSTER_WAIT,
+    NAMED_BARRIER,
+    PRODUCT,
+    PRODUCT_FENCE,
+    PRODUCT_WAIT,
+)
+from manyscale.models.gpu.sm.asynchronous.barrier_kernel import (
+    await_phase,
+    begin_barrier,
+    change_barrier,
+    follow,
+    meet_named,
+)
 from manyscale.models.gpu.sm.asynchronous.cluster_kernel import await_cluster, change_remote, meet
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import start_copy
-from manyscale.models.gpu.sm.asynchronous.state import PRODUCT_GROUPS
-from manyscale.models.gpu.sm.state import AT_BARRIER, NEVER
+from manyscale.models.gpu.sm.asynchronous.state import BARRIER_BYTES, GROUP_WARPS, PRODUCT_GROUPS
+from manyscale.models.gpu.sm.control.counters_kernel import let_go
+from manyscale.models.gpu.sm.state import AT_BARRIER, DEPENDENCY, NEVER, RUNNING, WAITS_GROUP
+from manyscale.models.gpu.sm.warp_kernel import release
 from manyscale.models.kernels import merged, seldom
 from manyscale.models.workload.asynchronous import (
+    ARRIVES_ONLY,
     BARRIER_MASK,
     BARRIER_SHIFT,
     BEGINS,
@@ -23,12 +43,18 @@ from manyscale.models.workload.asynchronous import (
     DETAIL_SHIFT,
     DROPS,
     FOLLOWS,
+    IN_WORDS,
     KIND_BITS,
+    MEETS,
     MORE_MASK,
     MORE_SHIFT,
+    NAMED_BARRIERS,
+    NUMBER_MASK,
     RANK_MASK,
     RANK_SHIFT,
     REMOTE_SHIFT,
+    THREADS_MASK,
+    THREADS_SHIFT,
     TRIES,
     WAITS,
 )
@@ -43,19 +69,37 @@ def _end_group(sm, w):  # type: ignore[no-untyped-def]
     warp.has_products = 0
 
 
-@seldom(gives="nothing")
-def multiply(sm, program, limits, k, w, row, time):  # type: ignore[no-untyped-def]
-    """A warp's part of a product."""
+@merged
+def _multiply(sm, program, limits, w, row, time):  # type: ignore[no-untyped-def]
+    """A product begins with the last of its warps; the tensor cores of all are then busy with it. When the warp can go
+    on; NEVER: with the last one."""
     static = program.static[row]
-    warp = sm.warp[w]
-    unit = sm.unit[k, static.front]
-    begins = max(time + limits.front, unit.free)
-    unit.free = begins + static.interval
-    warp.product_done = begins + static.latency + limits.back
-    warp.done = max(warp.done, warp.product_done)
-    warp.has_products = 1
-    if static.immediate:
-        _end_group(sm, w)
+    block = sm.block[sm.warp[w].slot]
+    first = w - (w - block.first_warp) % GROUP_WARPS
+    end = min(first + GROUP_WARPS, np.int64(block.end_warp))
+    begins = time + limits.front
+    sm.warp[w].state = WAITS_GROUP
+    sm.ready[w] = NEVER
+    for each in range(first, end):
+        if sm.warp[each].state != WAITS_GROUP:
+            return NEVER
+        begins = max(begins, sm.unit[sm.warp[each].scheduler, static.front].free)
+    for each in range(first, end):
+        warp = sm.warp[each]
+        sm.unit[warp.scheduler, static.front].free = begins + static.interval
+        warp.product_done = begins + static.latency + limits.back
+        warp.done = max(warp.done, warp.product_done)
+        warp.has_products = 1
+        if static.immediate:
+            _end_group(sm, each)
+        if static.sets >= 0:
+            let_go(sm, each, static.sets, warp.product_done, DEPENDENCY)
+        if static.reads >= 0:
+            let_go(sm, each, static.reads, warp.product_done, DEPENDENCY)
+        if each != w:
+            release(sm, program, limits, each, time + 1, AT_BARRIER)
+    sm.warp[w].state = RUNNING
+    return time + 1
 
 
 @merged
@@ -71,7 +115,7 @@ def _await_products(sm, w, groups, time):  # type: ignore[no-untyped-def]
 def _arrive(sm, program, limits, w, what, word, amount, time):  # type: ignore[no-untyped-def]
     """When the warp can go on."""
     warp = sm.warp[w]
-    place = (word >> BARRIER_SHIFT & BARRIER_MASK) >> 3
+    place = NAMED_BARRIERS + (word >> BARRIER_SHIFT & BARRIER_MASK) // BARRIER_BYTES
     arrivals = amount & 0xFFFFFFFF
     num_bytes = amount >> 32
     if word >> REMOTE_SHIFT & 1:
@@ -102,13 +146,18 @@ def _operate(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
     while first < end and earliest < NEVER:
         word = words[first]
         what = word & KIND_BITS
-        place = (word >> BARRIER_SHIFT & BARRIER_MASK) >> 3
+        place = NAMED_BARRIERS + (word >> BARRIER_SHIFT & BARRIER_MASK) // BARRIER_BYTES
         if what == WAITS:
             earliest = await_phase(sm, limits, w, place, word >> DETAIL_SHIFT & DETAIL_MASK, time)
             first += 1
         elif what == TRIES:
             earliest = time + limits.shared_latency
             first += 1
+        elif what == MEETS:
+            number = word >> BARRIER_SHIFT & NUMBER_MASK
+            only_arrives = word >> DETAIL_SHIFT & DETAIL_MASK
+            earliest = meet_named(sm, program, limits, w, number, words[first + 1], only_arrives, time)
+            first += 2
         else:
             earliest = max(earliest, _arrive(sm, program, limits, w, what, word, words[first + 1], time))
             first += 2
@@ -122,6 +171,14 @@ def operate(sm, program, limits, w, at, row, time):  # type: ignore[no-untyped-d
     static = program.static[row]
     if program.active[at] == 0:
         return time + 1
+    if static.kind == PRODUCT:
+        return _multiply(sm, program, limits, w, row, time)
+    if static.kind == NAMED_BARRIER:
+        if static.immediate & IN_WORDS:
+            return _operate(sm, program, limits, w, time)
+        number = static.immediate & NUMBER_MASK
+        threads = static.immediate >> THREADS_SHIFT & THREADS_MASK
+        return meet_named(sm, program, limits, w, number, threads, static.immediate & ARRIVES_ONLY, time)
     if static.kind == PRODUCT_WAIT:
         if static.passes_l1 and sm.warp[w].has_products:
             _end_group(sm, w)

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from manyscale.models.gpu.launch_program import named_barriers
+from manyscale.models.workload.asynchronous import NAMED_BARRIERS
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 PRODUCT_GROUPS: Final = 16  # of a warp that are not waited for yet; DEPBAR counts to 7
@@ -13,7 +15,10 @@ FOLLOWERS: Final = 64  # arrivals of a warp behind its copies that have not happ
 MOST_OF_CLUSTER: Final = 16  # blocks
 GONE: Final = 1 << 30  # times that a block which has ended has arrived at its cluster's barrier
 _MESSAGES: Final = 3 * 32 + MOST_OF_CLUSTER  # of an instruction of a warp, at the most
+GROUP_WARPS: Final = 4  # that multiply together
 _COPIES: Final = 1 << 12  # that an SM has begun and not ended; who makes one more waits
+_SYSTEM_BYTES: Final = 1024  # of shared memory (CUDA C++ Programming Guide, compute capability 8.0 and later)
+BARRIER_BYTES: Final = 8
 
 BARRIER: Final = np.dtype(
     [
@@ -50,7 +55,8 @@ FOLLOWER: Final = np.dtype(  # an arrival when the copies of all groups below ``
 
 
 class Room(NamedTuple):
-    """What an SM has room for: ``barriers`` of a block, by their place in its shared memory; ``copies``; of a warp
+    """What an SM has room for: ``barriers`` of a block, NAMED_BARRIERS and those by their place in shared memory, if it
+    has some; ``copies``; of a warp
     groups of ``products`` and ``followers``; ``messages`` that wait to leave, beside other requests. ``blocks`` of the
     launch, if they are in clusters."""
 
@@ -65,6 +71,13 @@ class Room(NamedTuple):
 def room_for(trace: LaunchTrace, num_blocks: int, warps: int, cluster: int) -> Room:
     """Of SMs of ``warps`` warps, for a launch of ``num_blocks`` in clusters of ``cluster``."""
     room = Room() if cluster == 1 else Room(messages=warps * _MESSAGES, blocks=num_blocks)
+    if named_barriers(trace.static, trace.words is not None).any():
+        room = room._replace(barriers=NAMED_BARRIERS + 1)
     if trace.words is None:
         return room
-    return room._replace(barriers=trace.shared_bytes // 8 + 1, copies=_COPIES, followers=FOLLOWERS)
+    return room._replace(barriers=most_barriers(trace.shared_bytes), copies=_COPIES, followers=FOLLOWERS)
+
+
+def most_barriers(shared_bytes: int) -> int:
+    """Of a block, with so many bytes of shared memory: what the system keeps of it lies before what the block has."""
+    return NAMED_BARRIERS + (_SYSTEM_BYTES + shared_bytes) // BARRIER_BYTES + 1

@@ -25,7 +25,7 @@ from manyscale.models.gpu.launch_program import (
     PRODUCT,
 )
 from manyscale.models.gpu.sm.asynchronous.cluster_kernel import leave
-from manyscale.models.gpu.sm.asynchronous.operation_kernel import multiply, operate
+from manyscale.models.gpu.sm.asynchronous.operation_kernel import operate
 from manyscale.models.gpu.sm.control.caches_kernel import code_at, constant_at
 from manyscale.models.gpu.sm.control.counters_kernel import hold, hold_until
 from manyscale.models.gpu.sm.control.rows import FIXED, OWN, PENDING
@@ -166,11 +166,13 @@ def _issue_to_unit(sm, program, limits, k, w, row, time):  # type: ignore[no-unt
     scheduler = sm.scheduler[k]
     beyond = limits.front + limits.back - _STAGES
     scheduler.gate = max(time + 1, scheduler.allocated)
-    if static.kind == PRODUCT:
-        multiply(sm, program, limits, k, w, row, time)
-        done = sm.warp[w].product_done
-        read = done
-    elif static.fixed == FIXED:
+    if static.kind == PRODUCT:  # (what it holds up, _multiply lets go)
+        if static.sets >= 0:
+            hold(sm, w, static.sets)
+        if static.reads >= 0:
+            hold(sm, w, static.reads)
+        return
+    if static.fixed == FIXED:
         begins = _allocate(sm, k, w, static, time)
         unit.in_front = begins - _STAGES + static.interval
         done = begins + beyond + static.latency
@@ -269,7 +271,7 @@ def issue_controlled(sm, program, limits, k, w, time):  # type: ignore[no-untype
         meet_at_barrier(sm, program, limits, w, time + limits.barrier)
         return
     if kind >= OPERATION:
-        earliest = operate(sm, program, limits, w, at, row, time) if kind != PRODUCT else time + 1
+        earliest = operate(sm, program, limits, w, at, row, time)
         if earliest < NEVER:
             warp.earliest = max(warp.earliest, earliest)
             next_ready(sm, program, limits, w, warp.earliest)

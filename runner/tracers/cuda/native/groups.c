@@ -5,6 +5,7 @@
 // and are in the barrier's mask at that time, and at WARPSYNC, where each lane names those that it waits for.
 #include "system.h"
 #include "warp.h"
+#include "words.h"
 
 static void remove_group(Warp *warp, int place) {
     warp->num_groups--;
@@ -191,7 +192,13 @@ static enum Outcome at_block_barrier(const Context *at, Group *group) {
     uint32_t first[LANES], second[LANES];
     uint32_t lane = lowest(at->mask), number = integer(at, 0, first)[lane] & (NUM_BLOCK_BARRIERS - 1);
     BlockBarrier *barrier = &at->block->barriers[number];
-    if (instruction->operands[1].kind != OPERAND_NONE) barrier->expected = integer(at, 1, second)[lane];
+    if (instruction->operands[1].kind != OPERAND_NONE) {
+        barrier->expected = integer(at, 1, second)[lane];
+        if (instruction->operands[0].kind != OPERAND_IMMEDIATE && instruction->operands[1].kind != OPERAND_IMMEDIATE)
+            barrier->expected = barrier->expected >> 16 & 0xfff;  // one register holds both, the number below
+        if (instruction->operands[0].kind != OPERAND_IMMEDIATE || instruction->operands[1].kind != OPERAND_IMMEDIATE)
+            record_meeting(at, number, barrier->expected, instruction->modifiers & BAR_ARV);
+    }
     if (instruction->modifiers & BAR_RED) {
         uint32_t held = predicate(at, 2) & at->mask;
         barrier->red_kind = instruction->extra;

@@ -45,6 +45,12 @@ void record_barriers(const Context *at, enum WordKind kind, const uint64_t *addr
     count_words(at, first);
 }
 
+void record_meeting(const Context *at, uint32_t number, uint32_t threads, bool only_arrives) {
+    if (!keeps_words(at)) return;
+    put_word(at, WORD_MEETS | 1 << 4 | (uint64_t)number << 20 | (uint64_t)only_arrives << 50);
+    put_word(at, threads);
+}
+
 // Whether what was recorded behind the last look may be left out: it only led to this one.
 static bool only_asked(const Context *at, uint32_t address, uint32_t parity) {
     const Record *record = &at->warp->record;

@@ -15,6 +15,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.workload.asynchronous import (
+    ARRIVES_ONLY,
+    IN_WORDS,
+    NAMED,
+    NUMBER_MASK,
+    PREFETCHING,
+    THREADS_MASK,
+    THREADS_SHIFT,
+)
 from manyscale.models.workload.launch_trace import (
     MAX_OPERANDS,
     NO_REGISTER,
@@ -138,6 +147,17 @@ def _fill(record: np.void, decoded: Decoded, word: int) -> None:
         record["target"] = decoded.target // _BYTES
 
 
+def _of_barrier(decoded: Decoded) -> int:
+    """``immediate`` of a barrier of the block (models/workload/asynchronous.py); 0: it waits for all of the block."""
+    number, count = decoded.operands[:2]
+    if count.kind == ops.NONE:
+        return 0
+    only_arrives = ARRIVES_ONLY if decoded.modifiers & MODIFIERS["BAR_ARV"] else 0
+    if number.kind != ops.IMMEDIATE or count.kind != ops.IMMEDIATE:
+        return IN_WORDS | only_arrives
+    return NAMED | only_arrives | (number.value & NUMBER_MASK) | (count.value & THREADS_MASK) << THREADS_SHIFT
+
+
 @dataclass
 class _Row:
     space: int
@@ -175,6 +195,10 @@ class _Rows:
             "immediate": next((each.value for each in operands if each.kind == ops.IMMEDIATE), 0),
             "bypasses_l1": int(found.bypasses_l1),
         }
+        if decoded and decoded.op == "BAR":
+            values["immediate"] = _of_barrier(decoded)
+        if decoded and opcode.split(".")[0] in PREFETCHING:
+            values["immediate"] = IN_WORDS
         if decoded and decoded.op == "WGMMA":  # whether it ends a group of products
             values["immediate"] = int(any(each.text.startswith("gsb") for each in operands))
         for name, value in values.items():

@@ -252,8 +252,8 @@ def _own_address(given: Given) -> Decoded:
 _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
         ("NOP", "MEMBAR", "ERRBAR", "CCTL", "CCTLL", "DEPBAR", "LDGDEPBAR", "YIELD", "FENCE", "PREEXIT",
-         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "UTMACCTL", "UTMACMDFLUSH",
-         "UTMAPF", "UBLKPF"), _nothing
+         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "UTMACCTL", "UTMACMDFLUSH"),
+        _nothing
     ),
     "MOV": _mov, "MOV32I": _mov,
     "IADD3": _iadd3, "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,

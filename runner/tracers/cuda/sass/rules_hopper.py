@@ -137,13 +137,14 @@ def _reduced(given: Given) -> tuple[int, int]:
     return ATOMIC[operation], TYPES[next((_TYPES[each] for each in given.modifiers if each in _TYPES), "U32")]
 
 
-def _hinted(given: Given, count: int) -> list[Operand]:
+def _hinted(given: Given, count: int, addresses: int = 2) -> list[Operand]:
     """The operands without a hint to the caches, the descriptor behind them."""
     operands = [each for each in given.operands if each.kind != ops.NONE]
-    addresses = [
-        each.kind == ops.ADDRESS and each.number == ops.ZERO_REGISTER and not each.value for each in operands[:2]
-    ]
-    if len(operands) != count or not all(addresses):
+    are_plain = (
+        each.kind == ops.ADDRESS and each.number == ops.ZERO_REGISTER and not each.value
+        for each in operands[:addresses]
+    )
+    if len(operands) != count or not all(are_plain):
         raise UnknownInstructionError(given.root)
     return operands
 
@@ -163,6 +164,13 @@ def _block(given: Given) -> Decoded:
     return Decoded("BULK_COPY", _hinted(given, 3), 0, extra)
 
 
+def _prefetched_block(given: Given) -> Decoded:
+    """UBLKPF [from], size."""
+    given.left("L2")
+    start, size = _hinted(given, 2, addresses=1)
+    return Decoded("BULK_COPY", [start, start, size], 0, 1 << 20)
+
+
 def _store_asynchronously(given: Given) -> Decoded:
     """STAS, REDAS [address], value."""
     reduces = given.root == "REDAS"
@@ -178,14 +186,16 @@ def _store_asynchronously(given: Given) -> Decoded:
 
 
 def _tensor(given: Given) -> Decoded:
-    """UTMALDG, UTMASTG, UTMAREDG [shared], [map], ranks; those for im2col are not executed."""
-    loads, reduces = given.root == "TMALDG", given.root == "TMAREDG"
-    given.left(*(f"{k}D" for k in range(1, 6)), *(("MULTICAST",) if loads else _REDUCTIONS if reduces else ()))
+    """UTMALDG, UTMASTG, UTMAREDG [shared], [map], ranks, and UTMAPF [coordinates], [map]; those for im2col are not
+    executed."""
+    loads, reduces, prefetches = (given.root == root for root in ("TMALDG", "TMAREDG", "TMAPF"))
+    words = ("MULTICAST",) if loads else _REDUCTIONS if reduces else ("L2",) if prefetches else ()
+    given.left(*(f"{k}D" for k in range(1, 6)), *words)
     rank = next((int(each[0]) for each in given.modifiers if each in ("1D", "2D", "3D", "4D", "5D")), None)
     if rank is None:
         raise UnknownInstructionError(given.root)
     extra = _reduced(given)[0] if reduces else 0
-    extra |= rank << 8 | loads << 16 | reduces << 17 | given.has("MULTICAST") << 18
+    extra |= rank << 8 | loads << 16 | reduces << 17 | given.has("MULTICAST") << 18 | prefetches << 19
     return Decoded("TENSOR_COPY", _hinted(given, 3 if given.has("MULTICAST") else 2), 0, extra)
 
 
@@ -202,5 +212,6 @@ HOPPER: Final = {
     **dict.fromkeys(("HGMMA", "IGMMA", "QGMMA", "BGMMA"), _group_product),
     "WARPGROUP": _group, "SYNCS": _barrier, "ARRIVES": _arrival_behind_copies, "STAS": _store_asynchronously,
     "REDAS": _store_asynchronously, "SETMAXREG": _registers_of_warps,
-    **dict.fromkeys(("BLKCP", "BLKRED"), _block), **dict.fromkeys(("TMALDG", "TMASTG", "TMAREDG"), _tensor),
+    **dict.fromkeys(("BLKCP", "BLKRED"), _block), "BLKPF": _prefetched_block,
+    **dict.fromkeys(("TMALDG", "TMASTG", "TMAREDG", "TMAPF"), _tensor),
 }  # fmt: skip

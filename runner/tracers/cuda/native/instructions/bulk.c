@@ -8,7 +8,7 @@
 #include "halves.h"
 
 // What ``extra`` holds; rules_hopper.py writes it.
-enum { REDUCES = 1 << 16, TO_GLOBAL = 1 << 17, FROM_GLOBAL = 1 << 18, MULTICASTS = 1 << 19 };
+enum { REDUCES = 1 << 16, TO_GLOBAL = 1 << 17, FROM_GLOBAL = 1 << 18, MULTICASTS = 1 << 19, PREFETCHES = 1 << 20 };
 
 uint64_t uniform_pair(const Warp *warp, uint32_t number) {
     return (uint64_t)uniform_of(warp, number + 1) << 32 | uniform_of(warp, number);
@@ -83,13 +83,18 @@ static bool moved(const Context *at, uint8_t *to, const uint8_t *from, uint32_t 
     return true;
 }
 
-// UBLKCP, UBLKRED [to], [from], size: the size in pieces of 16 bytes, above it the ranks that are served. Behind the
+// UBLKPF [from], size. UBLKCP, UBLKRED [to], [from], size: the size in pieces of 16 bytes, above it the ranks that are served. Behind the
 // register of an address in shared memory that is written stands that of the barrier.
 static void copy_block(const Context *at) {
     const Warp *warp = at->warp;
     const uint32_t extra = at->instruction->extra;
     const uint32_t first = at->instruction->operands[0].index, second = at->instruction->operands[1].index;
     const uint32_t counts = uniform_of(warp, at->instruction->operands[2].number), size = (counts & 0xffff) * 16;
+    if (extra & PREFETCHES) {  // into L2
+        record_copy(at, COPY_PREFETCHES, at->block->rank << 24, size, 0);
+        record_run(at, uniform_pair(warp, first), size, 1, 0);
+        return;
+    }
     const uint64_t to = extra & TO_GLOBAL ? uniform_pair(warp, first) : uniform_of(warp, first);
     const uint64_t from = extra & FROM_GLOBAL ? uniform_pair(warp, second) : uniform_of(warp, second);
     if (!is_aligned(at, to, from)) return;

@@ -8,7 +8,7 @@
 #include "tensor_map.h"
 
 // What ``extra`` holds; rules_hopper.py writes it: an operation of a reduction in the lowest byte, dimensions above.
-enum { LOADS = 1 << 16, REDUCES = 1 << 17, MULTICASTS = 1 << 18 };
+enum { LOADS = 1 << 16, REDUCES = 1 << 17, MULTICASTS = 1 << 18, PREFETCHES = 1 << 19 };
 
 typedef struct {
     TensorMap map;
@@ -180,7 +180,8 @@ static void record_box(const Context *at, const Box *box, uint32_t barrier, uint
     const uint32_t extra = at->instruction->extra;
     const TensorMap *map = &box->map;
     uint32_t low[5], high[5], index[3];
-    record_copy(at, extra & LOADS ? COPY_LOADS : extra & REDUCES ? COPY_REDUCES : COPY_STORES, barrier, box->bytes, ranks);
+    const enum CopyWay way = extra & LOADS ? COPY_LOADS : extra & REDUCES ? COPY_REDUCES : extra & PREFETCHES ? COPY_PREFETCHES : COPY_STORES;
+    record_copy(at, way, barrier, box->bytes, ranks);
     for (uint32_t k = 0; k < 5; k++) inside(box, k, &low[k], &high[k]);
     const uint64_t begin = map->address + (uint64_t)(box->first[0] + low[0]) * box->size;
     const uint64_t step = map->rank > 1 ? map->strides[0] * map->element_strides[1] : 0;
@@ -196,14 +197,18 @@ static void record_box(const Context *at, const Box *box, uint32_t barrier, uint
 }
 
 // UTMALDG [to], [map], ranks: behind the register of the address in shared memory that of the barrier, then coordinates.
-// UTMASTG, UTMAREDG [from], [map]: behind that of the address coordinates.
+// UTMASTG, UTMAREDG [from], [map]: behind that of the address coordinates. UTMAPF [coordinates], [map].
 static void copy_box(const Context *at) {
     const Instruction *instruction = at->instruction;
     const Warp *warp = at->warp;
     const bool loads = instruction->extra & LOADS, is_multicast = instruction->extra & MULTICASTS;
     const uint32_t first = instruction->operands[0].index, address = uniform_of(warp, first);
     Box box;
-    if (!box_of(at, uniform_pair(warp, instruction->operands[1].index), first + (loads ? 2 : 1), &box)) return;
+    if (!box_of(at, uniform_pair(warp, instruction->operands[1].index), first + (loads ? 2 : instruction->extra & PREFETCHES ? 0 : 1), &box)) return;
+    if (instruction->extra & PREFETCHES) {  // into L2
+        record_box(at, &box, at->block->rank << 24, 0);
+        return;
+    }
     if (address % 128) {
         at->block->launch->error = STOP_ALIGNMENT;
         fail(at, "a copy of a tensor has shared address 0x%x, which is not aligned to 128 bytes", address & (WINDOW_BYTES - 1));

@@ -14,8 +14,6 @@ _ELSEWHERE = {
     "CCTLL": "takes no effect, as CCTL",
     "SETMAXREG": "takes no effect: a warp has all registers",
     "UTMACCTL": "takes no effect: an order to a cache",
-    "UTMAPF": "takes no effect: a prefetch",
-    "UBLKPF": "takes no effect: a prefetch",
     "UCGABAR_ARV": "clusters of test_cuda_side_by_side.py",
     "UCGABAR_WAIT": "clusters of test_cuda_side_by_side.py",
 }

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import sass_programs
 
+from manyscale.models.workload.asynchronous import ARRIVES_ONLY, IN_WORDS, NAMED, THREADS_SHIFT
+from manyscale.runner.tracers.cuda.sass import decode
+
 pytestmark = pytest.mark.theory
 _M = 0xFFFFFFFF
 _WORDS = np.array([0, 1, 2, 3, 31, 32, 33, 127, 128, 255, 0x7FFFFFFF, 0x80000000, 0xFFFFFF80, 0xFFFFFFFF], np.uint32)
@@ -413,6 +416,22 @@ def test_barriers_reduce_what_all_warps_say(sass, kind, reduce, holds):
     found = sass_programs.run(sass, lines, [np.array(said, np.uint32)])
     place = 0 if kind == "POPC" else 1
     assert set(found[place].tolist()) == {int(reduce(said))}
+
+
+def test_a_register_holds_number_and_threads_of_a_barrier(sass):
+    """As nvcc 13 packs them for ``bar.sync a, b``: threads above bit 16. The last of three warps does not come to it,
+    and waits for the second at another, where that arrives."""
+    lines = [
+        "MOV R8, 0x400003", "ISETP.LT.U32.AND P0, PT, R0, 0x40, PT", "ISETP.GE.U32.AND P1, PT, R0, 0x20, PT",
+        "@P0 BAR.SYNC.DEFER_BLOCKING R8, R8", "MOV R9, 0x40", "PLOP3.LUT P2, PT, P0, P1, PT, 0x80, 0x0",
+        "@P2 BAR.ARV 0x4, R9", "@!P0 BAR.SYNC.DEFER_BLOCKING 0x4, R9", "MOV R24, 0x7",
+    ]  # fmt: skip
+    assert set(sass_programs.run(sass, lines, [np.zeros(96, np.uint32)])[0].tolist()) == {7}
+    texts = ["BAR.SYNC R8, R8", "BAR.SYNC 0x0", "BAR.SYNC 0xa, 0x100", "BAR.ARV 0x4, 0x80", "BAR.ARV 0x4, R9"]
+    decoded = decode.decode(texts, [16 * k for k in range(5)], [0] * 5, 90)
+    told = [IN_WORDS, 0, NAMED | 10 | 256 << THREADS_SHIFT, NAMED | ARRIVES_ONLY | 4 | 128 << THREADS_SHIFT,
+            IN_WORDS | ARRIVES_ONLY]  # fmt: skip
+    assert decoded.static.immediate.tolist() == told
 
 
 def test_functions_return_to_where_they_were_called(sass):

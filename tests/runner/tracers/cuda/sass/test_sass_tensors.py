@@ -5,11 +5,14 @@ the PTX ISA ("Tensors") and the documentation of cuTensorMapEncodeTiled; the 128
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 import sass_programs
 
+from manyscale.models.workload.asynchronous import COPIES
+from manyscale.runner.readers.cuda.records import LaunchRecord
 from manyscale.runner.tracers.cuda.sass import decode
 
 pytestmark = pytest.mark.theory
@@ -147,6 +150,79 @@ def test_a_swizzle_exchanges_pieces(sass, swizzle, width):
     found, ended = _run(sass, lines)
     assert ended == 1
     assert np.array_equal(found[1024 : 1024 + expected.nbytes], _swizzled(expected.tobytes(), width))
+
+
+def _words(path: Path) -> np.ndarray:
+    """Of the one block of a record."""
+    with path.open("rb") as stream:
+        (batch,) = LaunchRecord(stream, str(path), 200).batches()
+    return batch.whole.words
+
+
+def _touched(words: np.ndarray) -> tuple[list[int], int]:
+    """Bytes that the runs of the only copy name, ascending, and what its barrier expects."""
+    (at,) = (k for k in range(len(words)) if words[k] & 15 == COPIES and words[k] >> 4 & 0xFFFF)
+    runs = words[at + 2 : at + 1 + (int(words[at]) >> 4 & 0xFFFF)].tolist()
+    found: list[int] = []
+    for rows, shape in zip(runs[::2], runs[1::2], strict=True):
+        start, count, size, stride = rows & (1 << 48) - 1, rows >> 48 & 0xFFFF, shape & 0xFFFFFF, shape >> 24
+        found += [start + k * stride + byte for k in range(count) for byte in range(size)]
+    return sorted(found), int(words[at + 1]) & 0xFFFFFFFF
+
+
+def _drawn(seed: int) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """Type, shape (dimension 0 last), box, corner and steps (dimension 0 first), and a swizzle that the box allows."""
+    rng = np.random.default_rng(seed)
+    rank, kind = int(rng.integers(1, 6)), str(rng.choice(["f2", "f4", "u1", "f8"]))
+    size = np.dtype(kind).itemsize
+    box = [int(rng.integers(1, 5)) for _ in range(rank)]
+    box[0] = 16 // size * int(rng.choice([1, 2, 4, 8]))
+    swizzle = int(rng.integers(0, 2)) and {32: 1, 64: 2, 128: 3}.get(box[0] * size, 0)
+    shape = [int(rng.integers(1, 9)) for _ in range(rank)]
+    shape[-1] = 16 // size * int(rng.integers(1, 9))
+    at = [int(rng.integers(-each // 2 - 1, length + 2)) for each, length in zip(box, shape[::-1], strict=True)]
+    steps = [1, *(int(rng.integers(1, 3)) for _ in range(rank - 1))]
+    return kind, tuple(shape), tuple(box), tuple(at), tuple(steps), swizzle
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("root", ["UTMALDG", "UTMASTG", "UTMAPF"])
+def test_records_of_random_boxes_have_the_bytes_inside_the_tensor(sass, tmp_path, root):
+    """The barrier counts those that are filled with zeros, too."""
+    for seed in range(25):
+        kind, shape, box, at, steps, swizzle = _drawn(seed)
+        tensor = _tensor(kind, shape, seed)
+        described = _map(tensor, box, (*steps, 1, 1, 1, 1)[:5], swizzle=swizzle)
+        counts = [-(-size // step) for size, step in zip(box, steps, strict=True)]
+        inside = set()
+        for index in itertools.product(*(range(count) for count in counts)):
+            place = [start + k * step for start, k, step in zip(at, index, steps, strict=True)]
+            if all(0 <= each < size for each, size in zip(place, shape[::-1], strict=True)):
+                inside.add(sum(p * s for p, s in zip(place, tensor.strides[::-1], strict=True)))
+        total = int(np.prod(counts)) * tensor.itemsize
+        loads, prefetches = root == "UTMALDG", root == "UTMAPF"
+        first = 16 if prefetches else 18 if loads else 17
+        name = f"@P6 {root}.L2.{len(box)}D" if prefetches else f"@P6 {root}.{len(box)}D"
+        lines = [*_begun(total), *_pair(24, described.ctypes.data), "UMOV UR16, 0x400", _UMOV_BARRIER,
+                 *_coordinates(first, at), f"{name} [UR16], [UR24]"]  # fmt: skip
+        record = tmp_path / "record"
+        sass_programs.run(
+            sass, lines, [np.zeros(32, np.uint32)], shared_bytes=_SHARED + 64, architecture=90, record=record
+        )
+        found, expected = _touched(_words(record))
+        base = tensor.ctypes.data & (1 << 48) - 1
+        assert found == sorted(base + place + byte for place in inside for byte in range(tensor.itemsize))
+        assert expected == total
+
+
+def test_a_prefetched_block_is_in_the_record(sass, tmp_path):
+    source = np.zeros(512, np.uint8)
+    lines = ["ISETP.EQ.U32.AND P6, PT, R0, RZ, PT", *_pair(24, source.ctypes.data), "UMOV UR6, 0x7",
+             "@P6 UBLKPF.L2 [UR24], UR6"]  # fmt: skip
+    sass_programs.run(sass, lines, [np.zeros(32, np.uint32)], architecture=90, record=tmp_path / "record")
+    found, size = _touched(_words(tmp_path / "record"))
+    base = source.ctypes.data & (1 << 48) - 1
+    assert (found, size) == (list(range(base, base + 112)), 112)
 
 
 def _filled(values: np.ndarray) -> list[str]:
