@@ -21,6 +21,9 @@ COLLECTOR: Final = 1  # two collectors (COLLECTOR + 1 is the second),
 IN_FRONT: Final = 3  # and the register in front of these
 COPY_GROUPS: Final = 64  # of a warp that are not waited for yet
 LOADS_PER_WARP: Final = 128  # memory instructions in flight
+LEAST_INBOX: Final = (
+    64  # replies a cycle for which an SM has room: those of few slices gather, too, once a miss is filled
+)
 
 # Why a scheduler issued nothing in a cycle, or that it did: the parts of the CPI stack.
 CAUSES: Final = (
@@ -300,7 +303,7 @@ def sm_state(
     ways = frames // sets
     loads = warps * LOADS_PER_WARP
     nodes = min(gpu.l1.mshrs * gpu.l1.merges, MOST_WAITING)
-    inbox = 1 << (window * max(4, gpu.l2.slices * limits.port)).bit_length()
+    inbox = 1 << (window * max(LEAST_INBOX, gpu.l2.slices * limits.port)).bit_length()
 
     core = np.zeros(n, CORE)
     for name in ("last_fill", "last_writeback", "last_sent", "current", "last_frame"):

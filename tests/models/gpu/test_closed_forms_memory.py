@@ -261,3 +261,18 @@ def test_a_warp_waits_for_its_atomics():
     memory = read_before([0], gpu())
     times = [cycles([[[atomic(10 + i, 0) for i in range(n)]]], None, memory) for n in (2, 12)]
     assert times[1] - times[0] == 10 * PAST_L1
+
+
+@pytest.mark.theory
+def test_acknowledgements_that_come_faster_than_an_sm_takes_them():
+    """Two slices wait for a miss, thousands of stores behind it, which they then answer one a cycle each, and the SM
+    takes one a cycle. None is forgotten: all is done while the last misses of the slices are on their way."""
+    target = gpu(l2={"mshrs": 1, "slices": 2}, dram={"latency": "8000 cycles"})
+    misses = [load(10 + i, sector) for i, sector in enumerate(lines(8))]
+
+    def stores(count):
+        return [
+            [store(*range(128 * warp + 4 * i, 128 * warp + 4 * i + 4)) for i in range(count)] for warp in range(1, 16)
+        ]
+
+    assert cycles([[misses, *stores(24)]], target) == cycles([[misses, *stores(12)]], target)
