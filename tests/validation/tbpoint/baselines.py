@@ -7,8 +7,12 @@ number of clusters up to ``most_clusters``, the smallest of these whose Bayesian
 Moore, 2000) reaches BIC_SHARE of the range of all; the unit nearest to a cluster's centre stands for it (eq. 1).
 *Systematic* takes every k-th unit from a random one on, as SMARTS does (Wunderlich et al., ISCA 2003).
 
-All take arrays of one entry per unit (instructions, cycles), and estimate cycles of all by the instructions of all:
-total instructions times the sample's cycles per instruction.
+`projected` is Principal Kernel Projection, the part inside launches of Principal Kernel Analysis (Baddouh et al., MICRO
+2021): a simulation ends once IPC is stable, by its deviation in a rolling window, and a whole wave of blocks has ended,
+if there are more than one.
+
+The others take arrays of one entry per unit (instructions, cycles), and estimate cycles of all by the instructions of
+all: total instructions times the sample's cycles per instruction.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ import numpy as np
 RANDOM_SHARE: Final = 0.1
 PROJECTED: Final = 15
 BIC_SHARE: Final = 0.9
+STABLE: Final = 0.25  # deviation of the IPC in a window, of its mean
+WINDOW_CYCLES: Final = 3000
 _STARTS: Final = 5
 _DIGITS: Final = 6  # points closer than that are one
 
@@ -67,6 +73,26 @@ def simpoint_units(
     weight = np.bincount(label, np.asarray(instructions, np.float64))
     total_cycles = float(weight @ (cycles[chosen] / instructions[chosen]))
     return Baseline(np.sort(chosen), total_cycles, float(instructions[chosen].sum() / instructions.sum()))
+
+
+def projected(
+    issued: np.ndarray, bucket_cycles: int, cycles: float, block_end: np.ndarray, resident: int
+) -> tuple[float, float]:
+    """(cycles of a launch, share of its instructions) by Principal Kernel Projection. ``issued`` [buckets]: warp
+    instructions of each ``bucket_cycles`` of the full simulation, which took ``cycles``; ``block_end`` [blocks]: when
+    each ended; ``resident``: blocks that the GPU holds. The window has two buckets at least. What is left takes the
+    IPC of the window: the source projects by blocks that are left, which those that run when it stops are not yet."""
+    width = max(2, -(-WINDOW_CYCLES // bucket_cycles))
+    total = float(issued.sum())
+    if len(block_end) > resident:
+        wave = float(np.sort(block_end)[resident - 1])
+        for end in range(max(width, int(wave // bucket_cycles) + 1), len(issued)):
+            window = issued[end - width : end]
+            mean = float(window.mean())
+            if mean > 0 and float(window.std()) < STABLE * mean:
+                done = float(issued[:end].sum())
+                return end * bucket_cycles + (total - done) * bucket_cycles / mean, done / total
+    return float(cycles), 1.0
 
 
 def _masks(label: np.ndarray, count: int) -> list[np.ndarray]:

@@ -48,8 +48,8 @@ from manyscale.sampling.tbpoint.launches import LaunchSampling, choose
 from manyscale.sampling.tbpoint.regions import RegionRules
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
 
-from .baselines import RANDOM_SHARE, random_units, simpoint_units, systematic_units
-from .measure_blocks import sampled, units_of
+from .baselines import RANDOM_SHARE, projected, random_units, simpoint_units, systematic_units
+from .measure_blocks import fits, sampled, units_of
 from .table_vi import PROGRAMS, REPOSITORIES, Program, edited
 
 HERE: Final = Path(__file__).parent
@@ -136,6 +136,7 @@ class Truth:
         self.blocks, self.threads = shapes_of(workload, self.rows)
         self.instructions = np.asarray(self.counts.warp_instructions, np.float64)
         self.cycles = np.zeros(len(self.rows))
+        self.stopped = np.zeros((2, len(self.rows)))  # cycles by PKA's stop inside, share of instructions until then
         self.hits = np.zeros(4)  # L1 and L2: misses, accesses
         self._units(detailed.l2_of(gpu))
 
@@ -146,6 +147,9 @@ class Truth:
             trace = self.streams.trace(number)
             full, memory = detailed.simulate(trace, self.gpu, memory)
             self.cycles[at] = full.busy_cycles
+            self.stopped[:, at] = projected(
+                full.ipc, full.ipc_cycles, full.busy_cycles, full.block_end, fits(trace, self.gpu) * self.gpu.sms
+            )
             self.hits += counts(full)
             wanted = max(1, round(trace.num_instructions * max(share, 1e-6)))
             instructions, cycles, vectors = units_of(trace, full, wanted)
@@ -203,10 +207,11 @@ def tbpoint(truth: Truth, representatives: int | str, rules: RegionSamplingRules
     )  # fmt: skip
 
 
-def launches_by(truth: Truth, name: str, as_many: int) -> Outcome:
-    """A sampler of launches of the registry, mean over seeds."""
+def launches_by(truth: Truth, name: str, as_many: int, text: str = "", stops: bool = False) -> Outcome:
+    """A sampler of launches of the registry, mean over seeds; ``stops``: inside them as PKA does."""
+    cycles, share = truth.stopped if stops else (truth.cycles, np.ones(len(truth.rows)))
     population = LaunchPopulation(
-        np.arange(len(truth.rows)), truth.counts, truth.cycles, truth.blocks, truth.threads, truth.cycles
+        np.arange(len(truth.rows)), truth.counts, cycles, truth.blocks, truth.threads, truth.cycles
     )
     sampler = chosen_sampler("launch", name)
     rules: Any = sampler.rules()
@@ -219,8 +224,8 @@ def launches_by(truth: Truth, name: str, as_many: int) -> Outcome:
         choice: Choice = sampler.choose(population, rules, seed)
         value = launch_samplers.estimate(choice, population).value * float(truth.instructions.sum())
         errors.append(abs(value / float(truth.cycles.sum()) - 1))
-        shares.append(float(truth.instructions[choice.element].sum() / truth.instructions.sum()))
-    return Outcome(f"launches: {name}", float(np.mean(errors)), float(np.mean(shares)))
+        shares.append(float((truth.instructions * share)[choice.element].sum() / truth.instructions.sum()))
+    return Outcome(f"launches: {name}{text}", float(np.mean(errors)), float(np.mean(shares)))
 
 
 def units_by(truth: Truth, name: str, take: Callable[[int], Any], seeds: int) -> Outcome:
@@ -235,9 +240,15 @@ def outcomes(truth: Truth) -> Iterator[Outcome]:
         both = tbpoint(truth, representatives, RegionSamplingRules())
         yield both
     yield tbpoint(truth, 1, RegionSamplingRules(rules="source"))
-    number = choose(truth.counts, LaunchSampling()).num_clusters
+    number, several = (
+        len(choose(truth.counts, LaunchSampling.model_validate({"representatives": each})).chosen)
+        for each in (1, "auto")
+    )
     for name in ("random", "systematic", "pka", "sieve", "stem"):
         yield launches_by(truth, name, number)
+    for name in ("random", "systematic"):
+        yield launches_by(truth, name, several, ", as auto")
+    yield launches_by(truth, "pka", number, ", stop inside", True)
     instructions, cycles, vectors = truth.unit_instructions, truth.unit_cycles, truth.unit_vectors
     for share, text in ((RANDOM_SHARE, "10 %"), (max(both.simulated, 1e-9), "as TBPoint")):
         count = min(len(cycles), max(1, round(share * len(cycles))))

@@ -233,7 +233,9 @@ PROGRAMS: Final = (
         " ".join(f"cuda/kmeans/{one}" for one in (
             "kmeans_cuda.cu", "cluster.c", "getopt.c", "kmeans.c", "kmeans_clustering.c", "rmse.c",
         )),
-        f"-Icuda/kmeans {_TEXTURES}", Size("-o -i points.txt"), Size("-o -i points.txt -t 20000"), _points,
+        f"-Icuda/kmeans {_TEXTURES}",
+        Size("-o -i points.txt", (("cuda/kmeans/kmeans_clustering.c", r"loop\+\+ < 500", "loop++ < 29"),)),
+        Size("-o -i points.txt", (("cuda/kmeans/kmeans_clustering.c", r"loop\+\+ < 500", "loop++ < 9"),)), _points,
         (("cuda/kmeans/kmeans_cuda_kernel.cu", _DECLARED, _WRITTEN),
          ("cuda/kmeans/kmeans_cuda.cu", r'cudaMemcpyToSymbol\("c_clusters"', "cudaMemcpyToSymbol(c_clusters")),
     ),
@@ -246,6 +248,8 @@ PROGRAMS: Final = (
         "cuda/streamcluster/streamcluster_cuda_cpu.cpp cuda/streamcluster/streamcluster_cuda.cu",
         "-Icuda/streamcluster",
         Size("10 20 256 65536 65536 1000 none out 1"), Size("10 20 16 16384 16384 100 none out 1"),
+        edits=(("cuda/streamcluster/streamcluster_cuda.cu", "kernel_compute_cost<<<",
+                "static int made = 0; if (made++ == 21) exit(0); kernel_compute_cost<<<"),),
     ),
     Program(
         "black", True, 87, 41_760, "cuda-samples", "BlackScholesGPU", (_BLACK, "Common"),

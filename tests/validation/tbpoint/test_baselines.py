@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .baselines import RANDOM_SHARE, random_units, simpoint_units, systematic_units
+from .baselines import RANDOM_SHARE, projected, random_units, simpoint_units, systematic_units
 
 
 def phases(count: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -62,6 +62,27 @@ def test_simpoint_cannot_see_what_blocks_do_not_show() -> None:
     instructions, cycles, vectors = phases()
     found = simpoint_units(instructions, cycles, np.ones_like(vectors))
     assert abs(found.total_cycles / cycles.sum() - 1) > 0.1
+
+
+@pytest.mark.theory
+def test_projection_of_a_steady_launch() -> None:
+    """Ten blocks of which two run at a time, each 10,000 cycles long, at one IPC: it stops with the first wave. One
+    that takes turns between an IPC of 0 and of 3 deviates by its mean, and is never stable; nor is a single wave
+    cut."""
+    ends = np.repeat(np.arange(1, 6), 2) * 10_000
+    steady = np.full(500, 150)
+    cycles, share = projected(steady, 100, 50_000, ends, 2)
+    assert (cycles, share) == (pytest.approx(50_000), pytest.approx(10_100 / 50_000))
+    assert projected(np.tile([0, 300], 250), 100, 50_000, ends, 2) == (50_000, 1.0)
+    assert projected(steady, 100, 50_000, ends, 10) == (50_000, 1.0)
+
+
+def test_projection_goes_by_the_ipc_where_it_stops() -> None:
+    """Half as fast from the middle on: by what it saw, it would have gone on as before."""
+    issued = np.concatenate((np.full(250, 200), np.full(250, 100)))
+    cycles, share = projected(issued, 100, 50_000, np.repeat(np.arange(1, 6), 2) * 10_000, 2)
+    assert cycles == pytest.approx(issued.sum() / 2)
+    assert share == pytest.approx(10_100 * 2 / issued.sum())
 
 
 def test_wrong_arguments() -> None:
