@@ -10,6 +10,11 @@ blocks which began together also end together, as the time between every E-th en
   before it by at most AGREES and from the one before that by at most twice as much (two units are enough where they
   differ by half of AGREES), or, where single units scatter, once the second half of all runs as the second quarter
   does, within the standard error. It takes half the ``share`` of the run at least.
+* Nor is a run warm while its residents are falling out of step: they may agree for three lives at a speed that they
+  then leave (a launch of BFS on the source's machine: 23 % too long, which three units of 1.233, 1.223 and 1.227 did
+  not show). How much they are in step is the length of the mean of their dispatches, as points on a circle whose
+  round is a life: 1 if all begin together, 0 if evenly over a life. As long as that is above IN_STEP and falls by more
+  than FALLS in a unit, the run is not warm. Equal blocks that stay in step are.
 * The first sample is what agrees with the last unit, of the second half.
 * So many further ones follow as ``share`` leaves room for, ``samples`` in all at most. Each begins with DISCARDED
   epochs that do not count: caches are not what they would be. Distances vary (multiples of the golden ratio modulo 1),
@@ -25,6 +30,7 @@ and DISCARDED + LEAST_UNITS where L2 is filled. A run of which that leaves less 
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from manyscale.models.kernels import allocation_free
@@ -42,6 +48,8 @@ AGREES: Final = 0.01
 SHORT: Final = 12  # epochs: of a share no larger than that all is the first sample
 BEYOND: Final = 0.25  # of the blocks that fill L2: until it shows
 SCATTER: Final = 8  # units from which on scattered ones are looked at
+IN_STEP: Final = 0.5
+FALLS: Final = 0.03
 _GOLDEN: Final = 0.6180339887498949
 
 
@@ -120,10 +128,22 @@ def _end_unit(state, first, end):  # type: ignore[no-untyped-def]
     unit.end = (state.times[end] - state.times[first]) / length
     work = state.works[end] - state.works[first] - (state.works[end - epoch] - state.works[first - epoch])
     unit.ipc = work / length / max(unit.end - unit.begin, 1.0)
+    unit.step = _in_step(state, first, end, max(unit.end - unit.begin, 1.0))
     unit.region = now.region
     unit.run = state.run_end[now.next - 1]
     unit.block = NO_BLOCK
     unit.sample = now.sample
+
+
+@allocation_free
+def _in_step(state, first, end, life):  # type: ignore[no-untyped-def]
+    """How much dispatches [first, end) are in step (the resultant length of their phases in a ``life``)."""
+    east, north = 0.0, 0.0
+    for i in range(first, end):
+        phase = 2 * math.pi * (state.times[i + 1] - state.times[i]) / life
+        east += math.cos(phase)
+        north += math.sin(phase)
+    return math.sqrt(east * east + north * north) / (end - first)
 
 
 @allocation_free
@@ -136,6 +156,9 @@ def _agreeing(state):  # type: ignore[no-untyped-def]
     if share > SHORT:
         share /= 2
     if count < 2 or count + 1 < share - 0.5 or _fills_soon(state, 2):
+        return 0
+    step = state.units[last].step
+    if step > IN_STEP and state.units[last - 1].step - step > FALLS:
         return 0
     ipc = state.units[last].ipc
     one = abs(state.units[last - 1].ipc / ipc - 1) if ipc > 0 else 1.0

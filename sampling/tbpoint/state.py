@@ -106,11 +106,11 @@ _SKIP: Final = np.dtype(
     ]
 )  # fmt: skip
 # region NO_REGION: it counts for none. run: the block behind its run of blocks. sample NO_SAMPLE: it was not warm.
-# Spread: first of its ``length`` dispatches
+# Spread: first of its ``length`` dispatches, which are as much in ``step`` as spread.py says
 _UNIT: Final = np.dtype(
     [
         ("block", "i8"), ("region", "i8"), ("run", "i8"), ("sample", "i8"), ("begin", "f8"), ("end", "f8"),
-        ("ipc", "f8"), ("first", "i8"), ("length", "i8"),
+        ("ipc", "f8"), ("first", "i8"), ("length", "i8"), ("step", "f8"),
     ]
 )  # fmt: skip
 

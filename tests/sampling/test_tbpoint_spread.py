@@ -87,6 +87,19 @@ def test_a_run_is_warm_when_epochs_agree() -> None:
     assert found.launch.cycles == pytest.approx(lasting[::4].sum() + 95_000, rel=0.007)
 
 
+def test_a_run_is_not_warm_while_blocks_fall_out_of_step() -> None:
+    """Four epochs of the same mean life, whose blocks drift apart, and take four fifths of it from then on. What three
+    of them agree on is not taken for the rest; of blocks that stay in step it is."""
+    slots, count = 8, 800
+    apart = np.tile(1.5 * (np.arange(slots) - 3.5), count // slots)
+    lasting = np.repeat([100.0, 80.0], [4 * slots, count - 4 * slots])
+    regions = regions_of([0] * (count // slots), slots)
+    drifting, in_step = (run(regions, np.full(count, 100), each, slots) for each in (lasting + apart, lasting))
+    assert drifting.skips[0][1] >= 6 * slots
+    assert drifting.launch.cycles == pytest.approx(lasting[::slots].sum(), rel=0.02)
+    assert in_step.skips[0][1] <= 5 * slots
+
+
 def test_where_l2_is_filled_a_sample_is_taken() -> None:
     """Blocks take half as long again from the one on that fills L2: two samples, and each skip has the speed of its
     own; without being told, all has the first one's."""

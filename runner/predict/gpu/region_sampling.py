@@ -36,7 +36,7 @@ from manyscale.sampling.tbpoint.state import (
     next_block,
 )
 
-VERSION: Final = 5  # of what follows from the same rules
+VERSION: Final = 6  # of what follows from the same rules
 SHARE: Final = 0.5
 
 
