@@ -33,7 +33,9 @@ CHAPTERS: Final = {
     "Sampling": (
         "sampling/simpoint/__init__.py", "sampling/simpoint/kmeans.py", "sampling/simprof/__init__.py",
         "sampling/simprof/two_stage.py", "sampling/phases/parallel_phases.py", "sampling/taskpoint/decisions.py",
-        "sampling/tbpoint/launches.py", "sampling/tbpoint/regions.py",
+        "sampling/tbpoint/launches.py", "sampling/tbpoint/estimate.py", "sampling/tbpoint/regions.py",
+        "sampling/tbpoint/state.py", "sampling/tbpoint/spread.py", "sampling/tbpoint/block_estimate.py",
+        "sampling/launches/pka.py", "sampling/launches/sieve.py", "sampling/launches/stem.py",
     ),
 }  # fmt: skip
 _HEAD: Final = """# Methods and sources

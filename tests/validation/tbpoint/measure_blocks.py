@@ -1,7 +1,8 @@
 """TBPoint inside launches, against full simulation.
 
-``python -m tbpoint.measure_blocks DATA [--csv FILE] [--only NAME]`` in tests/validation, with manyscale importable,
-prints the tables of RESULTS.md. DATA holds ``bfs`` and ``misc`` (traces by github.com/sarchlab/mgpusim, MIT).
+``python -m tbpoint.measure_blocks DATA [--csv FILE] [--only NAME] [--occupancy NAME,...]`` in tests/validation, with
+manyscale importable, prints the tables of RESULTS.md. DATA holds ``bfs`` and ``misc`` (traces by
+github.com/sarchlab/mgpusim, MIT).
 
 Truth: the cycle-level model of an RTX 3070 with 1, 2 and 4 SMs, each as full as it can be, with half and with a quarter
 of the resident blocks (OCCUPANCIES, rounded up), on populations.py. Launch latency is left out. Baselines take units of
@@ -142,10 +143,18 @@ def units_of(
     return np.full(count, trace.num_instructions / count), np.diff(edges), vectors
 
 
-def outcomes(population: Population, kind: str, data: Path, methods: Sequence[str]) -> Iterator[Outcome]:
+def outcomes(
+    population: Population,
+    kind: str,
+    data: Path,
+    methods: Sequence[str],
+    occupancies: Sequence[str] = tuple(OCCUPANCIES),
+) -> Iterator[Outcome]:
     trace = population.trace(data)
     profile = profile_of(trace)
     for gpu, occupancy, blocks in configurations(trace):
+        if occupancy not in occupancies:
+            continue
         full, _ = detailed.simulate(trace, gpu)
         epochs = trace.num_blocks // (gpu.sms * blocks)
         same = (kind, population.name, gpu.sms, occupancy, blocks, epochs)
@@ -233,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("data", type=Path)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--only", help="populations whose names contain this")
+    parser.add_argument("--occupancy", default=",".join(OCCUPANCIES), help="of " + ", ".join(OCCUPANCIES))
     asked = parser.parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of k-means wait for each other longer than they compute
     rows: list[Outcome] = []
@@ -244,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for kind, populations, methods in groups:
         for population in populations:
             if asked.only is None or asked.only in population.name:
-                rows += outcomes(population, kind, asked.data, methods)
+                rows += outcomes(population, kind, asked.data, methods, asked.occupancy.split(","))
                 print(population.name, file=sys.stderr, flush=True)
     print("\n".join(table(rows)))
     print("\n" + "\n".join(table([row for row in rows if row.kind != "as traced"], ("kind", "occupancy"))))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +24,9 @@ import numpy as np
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace
-from manyscale.runner.readers import workload_folder
 
 from .measure_blocks import fits
-from .measure_waves import BLOCKS, NAMES, gpu_of
-from .populations import REGULAR
+from .measure_waves import BLOCKS, NAMES, gpu_of, launches
 
 NEAR: Final = 0.1
 PLACES: Final = (0.0, 0.4, 0.8)  # of the first wave's blocks
@@ -116,22 +114,6 @@ def outcome(name: str, trace: LaunchTrace, target: str, sms: int) -> Outcome | N
     )
 
 
-def launches(
-    data: Path, names: Sequence[str], blocks: Sequence[int], folders: Sequence[Path]
-) -> Iterator[tuple[str, LaunchTrace]]:
-    for name in names:
-        population = next(one for one in REGULAR if one.name.startswith(name))
-        one = replace(population, rounds=1).trace(data)
-        for number in blocks:
-            yield name, replace(population, rounds=-(-number // one.num_blocks)).trace(data)
-    for folder in folders:
-        workload = workload_folder.read(folder)
-        assert workload.gpu is not None
-        size = workload.column("launches", "blocks")
-        trace = workload.gpu.trace(int(workload.column("launches", "launch_id")[int(np.argmax(size))]))
-        yield trace.kernel_name, trace
-
-
 def table(rows: Sequence[Outcome]) -> Iterator[str]:
     yield "| blocks of | GPU | blocks | waves | variation | SMs | simulated, % | errors, % |"
     yield "| --- " * 8 + "|"
@@ -158,10 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sms", type=int, default=0)
     parser.add_argument("--workload", type=Path, action="append", default=[])
     asked = parser.parse_args(arguments)
-    names = [name for name in asked.only.split(",") if name]
     rows = [
         found
-        for name, trace in launches(asked.data, names, [int(one) for one in asked.blocks.split(",")], asked.workload)
+        for name, trace in launches(asked.data, asked.only, asked.blocks, asked.workload)
         for target in asked.target.split(",")
         if (found := outcome(name, trace, target, asked.sms)) is not None
     ]

@@ -66,13 +66,14 @@ _LEVELS: Final = ("l1", "l2")
 @dataclass(frozen=True)
 class Outcome:
     """A method on a program: relative ``error`` of cycles in the mean over seeds, share of instructions ``simulated``,
-    ``half_width`` (None: no interval); of TBPoint the shares that are skipped ``between`` and ``inside`` launches, and
-    the errors of miss ratios."""
+    ``half_width`` (None: no interval; the median over seeds) and how often that ``held`` the truth; of TBPoint the
+    shares that are skipped ``between`` and ``inside`` launches, and the errors of miss ratios."""
 
     method: str
     error: float
     simulated: float
     half_width: float | None = None
+    held: float | None = None
     between: float | None = None
     inside: float | None = None
     l1: float | None = None
@@ -172,9 +173,19 @@ def ratios(hits: np.ndarray) -> np.ndarray:
     return np.divide(hits[::2], hits[1::2], out=np.zeros(2), where=hits[1::2] > 0)
 
 
-def tbpoint(truth: Truth, representatives: int | str, rules: RegionSamplingRules | None) -> Outcome:
+def over_seeds(found: Sequence[Outcome]) -> Outcome:
+    """Of a method whose launches are drawn."""
+    mean = {key: float(np.mean([getattr(one, key) for one in found])) for key in ("simulated", "between")}
+    known = [one for one in found if one.half_width is not None]
+    half = float(np.median([one.half_width for one in known])) if known else None
+    held = float(np.mean([one.held for one in known])) if known else None
+    error = float(np.mean(np.abs([one.error for one in found])))
+    return Outcome(found[0].method, error, mean["simulated"], half, held, mean["between"], 0.0)
+
+
+def tbpoint(truth: Truth, representatives: int | str, rules: RegionSamplingRules | None, seed: int = 0) -> Outcome:
     """Between launches, and with ``rules`` inside those that are chosen."""
-    sample = choose(truth.counts, LaunchSampling.model_validate({"representatives": representatives}))
+    sample = choose(truth.counts, LaunchSampling.model_validate({"representatives": representatives, "seed": seed}))
     found, variance, hits, executed = [], [], np.zeros(4), 0.0
     chosen = set(sample.chosen.tolist())
     if rules is None:
@@ -197,11 +208,12 @@ def tbpoint(truth: Truth, representatives: int | str, rules: RegionSamplingRules
     whole = estimate(sample, truth.instructions, np.array(found), np.array(variance))
     total, in_chosen = float(truth.instructions.sum()), float(truth.instructions[sample.chosen].sum())
     miss = np.abs(ratios(hits) - ratios(truth.hits)) if rules is not None else (None, None)
-    half = whole.relative_half_width
+    half, error = whole.relative_half_width, whole.total_cycles / float(truth.cycles.sum()) - 1
+    held = float(abs(error) <= half * (1 + error)) if np.isfinite(half) else None
     name = "tbpoint" if representatives == 1 else "tbpoint:auto"
     return Outcome(
         name if rules is None else f"{name}, blocks" if rules.rules == "spread" else f"{name}, source's blocks",
-        whole.total_cycles / float(truth.cycles.sum()) - 1, executed / total, half if np.isfinite(half) else None,
+        error, executed / total, half if np.isfinite(half) else None, held,
         1 - in_chosen / total, (in_chosen - executed) / total,
         *(None if one is None else float(one) for one in miss),
     )  # fmt: skip
@@ -235,8 +247,9 @@ def units_by(truth: Truth, name: str, take: Callable[[int], Any], seeds: int) ->
 
 
 def outcomes(truth: Truth) -> Iterator[Outcome]:
-    for representatives in (1, "auto"):
-        yield tbpoint(truth, representatives, None)
+    for representatives, seeds in ((1, 1), ("auto", SEEDS)):
+        drawn = [tbpoint(truth, representatives, None, seed) for seed in range(seeds)]
+        yield over_seeds(drawn) if seeds > 1 else drawn[0]
         both = tbpoint(truth, representatives, RegionSamplingRules())
         yield both
     yield tbpoint(truth, 1, RegionSamplingRules(rules="source"))
@@ -292,16 +305,18 @@ def page(results: dict[str, dict[str, Any]]) -> str:
 
 
 def _summary(own: Sequence[dict[str, Any]]) -> Iterator[str]:
-    yield "| method | programs | mean error, % | worst | geometric | simulated, % | L1 | L2 |"
-    yield "| --- " * 8 + "|"
+    yield "| method | programs | mean error, % | worst | geometric | held, % | simulated, % | L1 | L2 |"
+    yield "| --- " * 9 + "|"
     for method in dict.fromkeys(each["method"] for one in own for each in one["outcomes"]):
         found = [each for one in own for each in one["outcomes"] if each["method"] == method]
         error = np.abs([each["error"] for each in found])
         misses = [[each[level] for each in found if each[level] is not None] for level in _LEVELS]
         of_caches = " | ".join(f"{np.mean(one):.4f}" if one else "" for one in misses)
+        held = [each["held"] for each in found if each["held"] is not None]
         yield (
             f"| {method} | {len(found)} | {100 * error.mean():.2f} | {100 * error.max():.2f} | "
             f"{100 * np.exp(np.log(np.maximum(error, FLOOR)).mean()):.2f} | "
+            f"{f'{100 * np.mean(held):.0f}' if held else ''} | "
             f"{100 * np.mean([each['simulated'] for each in found]):.1f} | {of_caches} |"
         )
 

@@ -1,9 +1,10 @@
 """TBPoint inside launches of equal blocks on whole GPUs, by the default rules.
 
-``python -m tbpoint.measure_waves DATA [--blocks N,N] [--only NAME] [--target NAME,...]`` in tests/validation, with
-manyscale importable. DATA holds ``bfs`` and ``misc``. Launches are the blocks of a traced one again and again, each
-round with pages of its own (populations.py), as many as are asked for or just above. Truth: the cycle-level model.
-Launches of fewer than two waves are left out.
+``python -m tbpoint.measure_waves DATA [--blocks N,N] [--only NAME,...] [--target NAME,...] [--workload FOLDER]`` in
+tests/validation, with manyscale importable. DATA holds ``bfs`` and ``misc``. Launches are the blocks of a traced one
+again and again, each round with pages of its own (populations.py), as many as are asked for or just above; and of each
+FOLDER (a workload) the first one of the most blocks. Truth: the cycle-level model. Launches of fewer than two waves are
+left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy as np
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.problems import load_yaml
+from manyscale.runner.readers import workload_folder
 from manyscale.runner.study.targets import build_machine, shipped_targets
 from manyscale.sampling.tbpoint.regions import RegionRules
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
@@ -53,10 +56,22 @@ def gpu_of(name: str) -> Gpu:
     return gpu
 
 
-def outcomes(data: Path, name: str, blocks: int, targets: Sequence[str]) -> Iterator[Outcome]:
-    population = next(one for one in REGULAR if one.name.startswith(name))
-    one = replace(population, rounds=1).trace(data)
-    trace = replace(population, rounds=-(-blocks // one.num_blocks)).trace(data)
+def launches(data: Path, names: str, blocks: str, folders: Sequence[Path]) -> Iterator[tuple[str, LaunchTrace]]:
+    """``names`` and ``blocks`` with commas between them."""
+    for name in filter(None, names.split(",")):
+        population = next(one for one in REGULAR if one.name.startswith(name))
+        one = replace(population, rounds=1).trace(data)
+        for number in map(int, blocks.split(",")):
+            yield name, replace(population, rounds=-(-number // one.num_blocks)).trace(data)
+    for folder in folders:
+        workload = workload_folder.read(folder)
+        assert workload.gpu is not None
+        row = int(np.argmax(workload.column("launches", "blocks")))
+        trace = workload.gpu.trace(int(workload.column("launches", "launch_id")[row]))
+        yield trace.kernel_name, trace
+
+
+def outcomes(name: str, trace: LaunchTrace, targets: Sequence[str]) -> Iterator[Outcome]:
     for target in targets:
         gpu = gpu_of(target)
         resident = gpu.sms * fits(trace, gpu)
@@ -94,11 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--blocks", default=",".join(map(str, BLOCKS)))
     parser.add_argument("--only", default=",".join(NAMES))
     parser.add_argument("--target", default=",".join(TARGETS))
+    parser.add_argument("--workload", type=Path, action="append", default=[])
     asked = parser.parse_args(arguments)
     rows: list[Outcome] = []
-    for name in asked.only.split(","):
-        for blocks in map(int, asked.blocks.split(",")):
-            rows += outcomes(asked.data, name, blocks, asked.target.split(","))
+    for name, trace in launches(asked.data, asked.only, asked.blocks, asked.workload):
+        rows += outcomes(name, trace, asked.target.split(","))
     print("\n".join(table(rows)))
     return 0
 

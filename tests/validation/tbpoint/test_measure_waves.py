@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .measure_waves import Outcome, outcomes, table
+from .measure_waves import Outcome, launches, outcomes, table
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nowhere")) / "gpu"
 
@@ -28,7 +28,8 @@ def test_table_by_hand() -> None:
 def test_equal_blocks(name: str, blocks: int, most: float) -> None:
     """On the machine of the source, 73 and 89 waves. vectorAdd's are 10 % longer and shorter in turn: no three agree
     within 1 %, and the second half of the first 20 is the first that runs as the quarter before it."""
-    for row in outcomes(DATA, name, blocks, ("fermi-tbpoint",)):
+    ((_, trace),) = launches(DATA, name, str(blocks), ())
+    for row in outcomes(name, trace, ("fermi-tbpoint",)):
         assert row.share < most
         assert abs(row.error) < 0.01
         assert abs(row.error) <= row.half_width
