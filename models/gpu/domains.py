@@ -24,6 +24,10 @@ _READS: Final = {"nodes": (), "node.sockets": (), "node.cores_per_socket": (), "
 DETAILED: Final = Domain(
     {
         "copies": left_short("copies of the host take no time, and change no cache"),
+        "host-calls": told(
+            "each CUDA call takes the host node.gpu.host_call, which is measured of launches in a row, by another host"
+        ),
+        "free-host-calls": left_short("CUDA calls take the host no time (the target has no node.gpu.host_call)"),
         "streams": left_long("launches of several streams run one after the other"),
         "launches-of-ranks": left_long(
             "what ranks give their GPUs is done when it is given, as with CUDA_LAUNCH_BLOCKING=1: hosts, streams and "

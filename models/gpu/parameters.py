@@ -16,7 +16,7 @@ from manyscale.models.gpu.device.links import HostLink, PeerLink
 from manyscale.models.gpu.matrix.parameters import Matrix
 from manyscale.models.gpu.sm.control.parameters import ControlledCore
 from manyscale.models.machine.blocks import Block
-from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
+from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict, TimePs
 
 SECTOR_BYTES: Final = 32  # of the traces' accesses
 WARP_THREADS: Final = 32
@@ -283,6 +283,8 @@ class Gpu(Block):
     """The memory of the GPU."""
     launch_latency_cycles: Cycles = Field(default=0, alias="launch_latency")
     """From a launch to its first instruction."""
+    host_call_ps: TimePs = Field(default=0, alias="host_call")
+    """What each CUDA call takes the host that makes it, where the replay knows streams."""
     host_link: HostLink | None = None
     """What copies between host and GPU go over. Without it they take no time."""
     peer_link: PeerLink | None = None

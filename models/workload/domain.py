@@ -46,8 +46,10 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "free-mispredictions": "a target that names no time for branches that were not predicted",
     },
     "gpu": {
-        "copies": "copies between host and GPU on a target without node.gpu.host_link, behind the last launch of a "
-        "trace that tells launches alone, or between launches of several streams that nothing orders",
+        "copies": "copies between host and GPU on a target without node.gpu.host_link, or behind the last launch of a "
+        "trace that tells launches alone",
+        "host-calls": "CUDA calls of hosts, on a target that says what one takes them (node.gpu.host_call)",
+        "free-host-calls": "the same on a target that does not say it",
         "streams": "launches in several streams, where the replay does not know streams (network loggops)",
         "launches-of-ranks": "launches that ranks make between their MPI calls, where the replay does not know streams",
         "shared-gpus": "more ranks with launches on a node than it has GPUs, where the replay does not know streams",

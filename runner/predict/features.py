@@ -150,11 +150,12 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     if gpu is not None and gpu.host_link is not None:
         if len(kind):
             copied = 0 if joined else copied
-        elif not joined and case.study.mapping.launches is None:  # those behind the last launch are left
+        else:  # those behind the last launch are left
             last = launches.column("launches", "launch_id").max(initial=0)
             copied = np.count_nonzero(launches.column("copies", "before_launch_id") > last)
     counts = {
         "copies": copied,
+        **_host_calls(kind if joined else kind[:0], gpu),
         "launches-of-ranks": 0 if joined else np.count_nonzero(launch),
         "shared-gpus": 0 if joined else several,
         "ranks-in-turn": several if joined and not case.study.options(GpuChoice).mps else 0,
@@ -188,6 +189,13 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     unlike = sum(count for root, count in executed.items() if root in UNLIKE_UNITS)
     counts["instruction-classes"] = 0 if gpu is not None and gpu.instructions else unlike
     return counts
+
+
+def _host_calls(kind: np.ndarray, gpu: Gpu | None) -> dict[str, int]:
+    """Of what ranks give their GPUs (GpuOperationKind), by whether the target says what a call takes the host."""
+    calls = int(np.count_nonzero(~np.isin(kind, (GpuOperationKind.communication, GpuOperationKind.device_buffer))))
+    known = gpu is not None and gpu.host_call_ps > 0
+    return {"host-calls": calls if known else 0, "free-host-calls": 0 if known else calls}
 
 
 def _executed(launches: Workload, *, told: bool = False, in_clusters: bool = False) -> dict[str, int]:

@@ -55,6 +55,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
 
     takes_times = takes_message_times(parameters["model"], network)
     as_hosts = 0 if between is None or takes_times else np.count_nonzero(between >= 0)
+    of_gpus = np.count_nonzero(between >= 0) if between is not None and takes_times else 0
     of_several = of_several if takes_times else 0
 
     def replay(model: str, law: Network, message_ps: np.ndarray | None) -> tuple[DeviceTimeline, DeviceProgram]:
@@ -88,6 +89,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "gpu_assumed_ps": result.devices.gpu["assumed"].copy(),
         "launches_moved": np.array([_moved(known, times["runs"])], np.int64),
         "sets_together": np.array([known.sets], np.int64),
+        "messages_of_gpus": np.array([of_gpus], np.int64),
         "messages_as_hosts": np.array([as_hosts], np.int64),
         "messages_of_several_gpus": np.array([of_several], np.int64),
         **{f"given_{name}_ps": values for name, values in times.items()},
@@ -184,6 +186,12 @@ def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
             "node.gpu.peer_link: the network's model knows links of its own alone"
         )
         found.append(changes("gpu-messages-as-hosts", text, count=as_hosts))
+    if of_gpus := int(arrays["messages_of_gpus"][0]):
+        text = (
+            f"{of_gpus} messages between GPUs hold no copy engine, and no SMs that would copy them: they go beside "
+            "copies of the same GPUs, each at the link's whole bandwidth"
+        )
+        found.append(changes("messages-beside-copies", text, count=of_gpus, errs=Errs.short))
     if of_several := int(arrays["messages_of_several_gpus"][0]):
         text = (
             f"{of_several} messages between GPUs of a node are of ranks that use several GPUs: they are taken to go "

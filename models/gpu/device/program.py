@@ -108,7 +108,6 @@ def build(
     in ``given`` are the host's own. ``ranks_share``: launches of several ranks run at the same time. ``in_stream``
     bool[given]: communications whose strands a stream begins (default: all that have a row). ``takes_ps`` int64[given]:
     what launches are known to take beside those that run with them; -1 of others. O(operations)."""
-    num_ranks = len(rank_offsets) - 1
     gpu_id = np.unique(np.concatenate((given.gpu, given.peer[given.peer >= 0])))
     gpu_id = gpu_id if len(gpu_id) else np.zeros(1, np.int64)
     gpu_index = np.searchsorted(gpu_id, given.gpu)
@@ -123,7 +122,7 @@ def build(
     operation["strand"][of_given[communicates]] = given.row[communicates]
     if takes_ps is not None:
         operation["takes"][of_given[gives]] = takes_ps[gives]
-    host, item = _hosts(given, of_given, awaited, stream_of, rank_offsets, compute_ps, num_ranks)
+    host, item = _hosts(given, of_given, awaited, stream_of, rank_offsets, compute_ps, gpu.host_call_ps)
     slots = _slots(streams, operation, len(gpu_id), ranks_share=ranks_share)
     launch, need, use, begin, end, sm = _launches(kinds, gpu, keeps_blocks=slots > 1)
     record = np.zeros(len(gpu_id), state.GPU)
@@ -275,10 +274,11 @@ def _hosts(
     stream_of: np.ndarray,
     rank_offsets: np.ndarray,
     compute_ps: np.ndarray,
-    num_ranks: int,
+    call_ps: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Items of hosts: what they give, in the order of rows of the workload; what has no row stands before all that
-    has."""
+    has. A CUDA call takes ``call_ps`` of its host before it has an effect; NCCL's and MPI's take what networks say."""
+    num_ranks = len(rank_offsets) - 1
     own = np.ones(int(rank_offsets[-1]), np.bool_)
     own[given.row[given.row >= 0]] = False
     calls = np.flatnonzero(own)
@@ -294,6 +294,7 @@ def _hosts(
     item["strand"] = item["row"]
     has_row = item["row"] >= 0
     item["compute"][has_row] = compute_ps[item["row"][has_row]]
+    item["compute"][:count] += np.where(given.kind != _G.communication, call_ps, 0)
     rank = np.concatenate((given.rank, rank_of_row[calls]))
     order = np.lexsort((np.arange(len(item)), item["row"], rank))
     host = np.zeros(num_ranks, state.HOST)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from manyscale.models.workload import PhaseKind
+from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
@@ -22,7 +23,7 @@ from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.partial import check_blocks
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
-from manyscale.runner.predict.gpu.streams.copies import Copies, copies_of
+from manyscale.runner.predict.gpu.streams.copies import Copies, copies_of, notes_of
 from manyscale.runner.predict.gpu.streams.given import given_of
 from manyscale.runner.predict.gpu.streams.joins import joins
 from manyscale.runner.predict.gpu.streams.source import StreamSource
@@ -109,7 +110,7 @@ class LaunchSource(PhaseSource):
         if self._joins:  # streams take the times of launches
             return duration
         if self._copies is not None:
-            duration[executions.phase] += self._copies.before(len(duration))
+            np.add.at(duration, executions.phase, self._copies.before(len(executions.launch)))
         np.add.at(duration, executions.phase, found.duration_ps[np.searchsorted(found.plan.row, executions.launch)])
         return duration
 
@@ -148,8 +149,11 @@ class LaunchSource(PhaseSource):
             own += self._copies.notes()
         if not (self._joins and self._launches.is_whole_run):
             return own
+        copied = int(np.count_nonzero(given_of(self._launches.workload).kind == GpuOperationKind.copy_to_device))
         text = "the trace tells streams, and not when the host gave them what: all launches are given at once"
-        return [*own, changes("streams-at-once", text, errs=Errs.short)]
+        text += ", but for those behind copies, for which the host waits" if copied else ""
+        linked = copied if self._gpu.host_link is not None else 0
+        return [*own, *notes_of(linked), changes("streams-at-once", text, errs=Errs.short)]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of launches, blocks, IPC and CPI stacks."""
@@ -159,13 +163,13 @@ class LaunchSource(PhaseSource):
             start, end = (replayed.arrays[f"given_{name}_ps"][launch >= 0] for name in ("start", "end"))
         else:
             begin = tables.begin_of_phases(self._launches.workload, replayed.phase_ps, replayed.arrays["end_ps"])
-            if self._copies is not None:
-                begin = begin + self._copies.before(len(begin))
-            start, end = tables.times_of_executions(self._launches, predicted, begin)
+            count = len(self._launches.executions.launch)
+            copied = np.zeros(count, np.int64) if self._copies is None else self._copies.before(count)
+            start, end = tables.times_of_executions(self._launches, predicted, begin, copied)
         own = tables.launch_tables(self._launches, predicted, start, end, self._name, self._gpu)
         if replayed.has_devices:
             own["gpu_streams"] = stream_table(self._launches.workload, launch, replayed.arrays)
-        elif self._copies is not None and len(self._copies):
+        elif self._launches.is_whole_run and self._copies is not None and len(self._copies):
             given = self._copies.given(self._launches.workload, start, end)
             own["gpu_streams"] = stream_table(self._launches.workload, *given)
         return self._cores.tables(done, replayed) | own
@@ -181,10 +185,10 @@ class LaunchSource(PhaseSource):
 
     @cached_property
     def _copies(self) -> Copies | None:
-        """Those of a trace that tells launches in one stream alone; None for others."""
-        if self._joins or not self._launches.is_whole_run:
+        """Those of a trace that tells launches in one stream alone, before each execution; None for others."""
+        if self._joins or not (self._launches.is_whole_run or self._case.study.mapping.launches is not None):
             return None
-        return copies_of(self._launches.source, self._gpu)
+        return copies_of(self._launches.source, self._gpu).of(self._launches.executions.launch)
 
     @cached_property
     def _parts(self) -> list[launch_units.Part]:

@@ -110,15 +110,16 @@ def begin_of_phases(workload: Workload, phase_ps: np.ndarray, end_ps: np.ndarray
 
 
 def times_of_executions(
-    launches: Launches, predicted: Predictions, begin_ps: np.ndarray
+    launches: Launches, predicted: Predictions, begin_ps: np.ndarray, copied_ps: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """int64[executions]: when each launch begins and ends, those of a phase one after the other. ``begin_ps``
-    int64[phases]."""
+    int64[phases]; ``copied_ps`` int64[executions]: what copies before each take."""
     executions = launches.executions
     duration = predicted.duration_ps[np.searchsorted(predicted.plan.row, executions.launch)]
-    until = np.cumsum(duration)
+    until = np.cumsum(copied_ps + duration)
+    before = until - copied_ps - duration
     first = np.searchsorted(executions.phase, executions.phase, "left")
-    start = begin_ps[executions.phase] + (until - duration) - (until - duration)[first]
+    start = begin_ps[executions.phase] + before - before[first] + copied_ps
     return start, start + duration
 
 

@@ -31,13 +31,13 @@ US = 1_000_000
 Operation = dict[str, int]
 
 
-def gpu(engines: int = 2) -> Gpu:
+def gpu(engines: int = 2, host_call: str = "0 us") -> Gpu:
     content = load_yaml(shipped_targets()["rtx3070"])["node"]["gpu"]
     links = {
         "host_link": {"bandwidth": "1 GB/s", "engines": engines},
         "peer_link": {"bandwidth": "4 GB/s", "latency": "2 us"},
     }
-    return Gpu.model_validate(content | links)
+    return Gpu.model_validate(content | links | {"host_call": host_call})
 
 
 def launch(busy_ps: int, blocks: int = 46 * 4, warps: int = 12, use: float = 0.0, latency_ps: int = 0) -> LaunchKind:
@@ -155,6 +155,19 @@ def test_a_host_waits_for_a_copy_that_says_so(tmp_path):
     assert end.tolist() == [100 * BYTE]
     _, _, end = run(tmp_path, [{"kind": G.copy_to_host, "bytes": 100}])
     assert end.tolist() == [0]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("busy", [3, 8])
+def test_a_host_takes_a_time_for_each_call(tmp_path, busy):
+    """Short launches begin when they are given, 5 us after each other; long ones wait for those before them. The host
+    comes to where it waits by a call, too."""
+    count = 6
+    operations = [{"kind": G.launch, "stream": 1, "launch": 0}] * count
+    times, _, end = run(tmp_path, operations + DEVICE, [launch(busy * US)], gpu(host_call="5 us"))
+    starts = [5 * US + k * max(5, busy) * US for k in range(count)]
+    assert times[:count] == [(start, start + busy * US) for start in starts]
+    assert end.tolist() == [max(5 * (count + 1) * US, starts[-1] + busy * US)]
 
 
 def two_streams(kinds_of: Sequence[int], priorities: Sequence[int] = (0, 0, 0)) -> list[Operation]:

@@ -28,9 +28,22 @@ def copy_statistics(size: np.ndarray, took_ps: np.ndarray) -> dict[str, Statisti
     }
 
 
+def notes_of(copies: int) -> list[Note]:
+    """Of so many copies of a trace that tells launches alone."""
+    if not copies:
+        return []
+    text = (
+        "the trace tells copies to the GPU, and neither those back nor what the host does: launches wait for the "
+        "copies before them, which take what node.gpu.host_link makes of them from pageable memory, and change no "
+        "cache"
+    )
+    return [changes("copies-in-turn", text, count=copies)]
+
+
 @dataclass(frozen=True)
 class Copies:
-    """``launch`` int64[n]: row of the launch behind each, ascending; ``bytes`` and ``took_ps`` int64[n]."""
+    """``launch`` int64[n]: row of the launch behind each, or number of its execution, ascending; ``bytes`` and
+    ``took_ps`` int64[n]."""
 
     launch: np.ndarray
     bytes: np.ndarray
@@ -39,21 +52,22 @@ class Copies:
     def __len__(self) -> int:
         return len(self.launch)
 
+    def of(self, launch: np.ndarray) -> Copies:
+        """Those before each execution of launches, of which ``launch`` int64[executions] are the rows."""
+        first, end = (np.searchsorted(self.launch, launch, side) for side in ("left", "right"))
+        count = end - first
+        execution = np.repeat(np.arange(len(launch)), count)
+        own = np.arange(len(execution)) + np.repeat(first - (np.cumsum(count) - count), count)
+        return Copies(execution, self.bytes[own], self.took_ps[own])
+
     def before(self, count: int) -> np.ndarray:
-        """int64[count]: picoseconds of those before each launch."""
+        """int64[count]: picoseconds of those before each launch, or execution."""
         found = np.zeros(count, np.int64)
         np.add.at(found, self.launch, self.took_ps)
         return found
 
     def notes(self) -> list[Note]:
-        if not len(self):
-            return []
-        text = (
-            "the trace tells copies to the GPU, and neither those back nor what the host does: launches wait for the "
-            "copies before them, which take what node.gpu.host_link makes of them from pageable memory, and change no "
-            "cache"
-        )
-        return [changes("copies-in-turn", text, count=len(self))]
+        return notes_of(len(self))
 
     def statistics(self) -> dict[str, Statistic]:
         """As a replay of streams has them."""

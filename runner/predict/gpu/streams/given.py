@@ -25,7 +25,8 @@ _SHARED: Final = np.array([NAMES.index(name) for name in RESOURCES])
 
 def given_of(workload: Workload) -> Given:
     """What ranks give their GPUs. ``launch``: rows of the table of launches; ``gpu`` and ``peer``: devices of their
-    processes. A trace that tells launches and their streams alone is one rank, which gives them all at once."""
+    processes. A trace that tells launches and their streams alone is one rank, which gives them all at once, but waits
+    for the copies before them."""
     if not workload.tables["gpu_operations"].num_rows:
         return _of_stream(workload)
     names = ("rank", "operation_id", "kind", "stream", "launch_id", "bytes", "event", "device", "peer", "priority",
@@ -51,22 +52,31 @@ def given_of(workload: Workload) -> Given:
 
 
 def _of_stream(workload: Workload) -> Given:
+    """Copies are those of cuMemcpyHtoD, which Accel-Sim's tracer records: of the default stream, and the host waits."""
     count = workload.tables["launches"].num_rows
-    stream = workload.column("launches", "stream").astype(np.int64)
-    nothing = np.zeros(count + 1, np.int64)
-    flags = np.where(stream == 0, int(GpuFlag.default_stream), 0)
+    known = workload.column("launches", "launch_id")
+    before, size = (workload.column("copies", name).astype(np.int64) for name in ("before_launch_id", "bytes"))
+    mine = np.isin(before, known)
+    before, size = np.searchsorted(known, before[mine]), size[mine]
+    stream = np.concatenate((workload.column("launches", "stream").astype(np.int64), np.zeros(len(size) + 1, np.int64)))
+    is_default = np.where(stream == 0, int(GpuFlag.default_stream), 0)
+    of_copies = np.full(len(size), int(GpuFlag.waits | GpuFlag.pageable))
+    order = np.argsort(np.concatenate((np.arange(count) + 0.5, before, [count + 1.0])), kind="stable")
+    nothing = np.zeros(len(order), np.int64)
     return Given(
         rank=nothing,
         row=nothing - 1,
-        kind=np.append(np.full(count, int(_G.launch)), int(_G.synchronize_device)),
-        stream=np.append(stream, 0),
-        launch=np.append(np.arange(count), -1),
-        bytes=nothing,
+        kind=np.repeat((int(_G.launch), int(_G.copy_to_device), int(_G.synchronize_device)), (count, len(size), 1))[
+            order
+        ],
+        stream=stream[order],
+        launch=np.concatenate((np.arange(count), np.full(len(size) + 1, -1)))[order],
+        bytes=np.concatenate((np.zeros(count, np.int64), size, [0]))[order],
         event=nothing,
         gpu=nothing,
         peer=nothing - 1,
         priority=nothing,
-        flags=np.append(flags, int(GpuFlag.default_stream)),
+        flags=(is_default | np.concatenate((np.zeros(count, np.int64), of_copies, [0])))[order],
     )
 
 

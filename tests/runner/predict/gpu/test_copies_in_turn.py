@@ -32,6 +32,21 @@ FIRST, LAUNCH, ALL = (cycles * 1e12 / 1132e6 for cycles in (6100, 6000, CYCLES))
 
 
 @pytest.mark.theory
+def test_a_copy_between_launches_of_two_streams(run_launches):
+    """It is of the default stream, which waits for both, and they for it; the host waits, too."""
+    two = gpu_workload(Launch("a", (4600,), stream=1), Launch("a", (4600,), stream=2))
+    result = run_launches(with_copies(two, (2, 3 * KB)))
+    figures = {name: each.value for name, each in result.statistics.items()}
+    assert figures["application.makespan"] * 1e12 == pytest.approx(11 * US + FIRST + LAUNCH, abs=3)
+    assert (figures["gpu.copies"], figures["gpu.copied_bytes"], figures["gpu.overlap_ratio"]) == (1, 3 * KB, 0)
+    assert figures["gpu.copy_time"] * 1e12 == pytest.approx(11 * US)
+    assert [row["operation"] for row in result.gpu_streams.to_pylist()] == ["launch", "copy_to_device", "launch"]
+    codes = {note.code for note in result.notes}
+    assert {"copies-in-turn", "streams-at-once"} <= codes
+    assert "copies" not in codes
+
+
+@pytest.mark.theory
 def test_launches_wait_for_the_copies_before_them(run_launches, launches):
     copied = with_copies(launches, (1, 3 * KB), (1, 5 * KB), (3, KB))
     result = run_launches(copied)

@@ -7,12 +7,15 @@ more for a launch that nothing ran before; the target adds 5,000 cycles of launc
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from gpu_launches import Launch, gpu_workload
 
+from manyscale.models.workload.gpu_tables import COPIES_SCHEMA
 from manyscale.runner.api import studies
 from manyscale.runner.errors import UserError
 from manyscale.runner.study.traces import read_workload
@@ -175,6 +178,37 @@ def test_phases_of_an_mpi_run_take_the_times_of_launches(run_launches, two_kerne
     assert [(row["element_kind"], row["element_id"]) for row in plan] == [
         ("rank", 0), ("rank", 1), ("launch", 1), ("launch", 2),
     ]  # fmt: skip
+
+
+@pytest.mark.theory
+def test_phases_take_the_times_of_copies_before_their_launches_too(
+    run_launches, two_kernels, write_trace, tmp_path, monkeypatch
+):
+    """Each takes 8 us and its bytes at 12 GB/s; launch 1, and what is copied for it, is not mapped."""
+    from manyscale.runner.study import WorkloadChoice
+
+    mpi = read_workload(WorkloadChoice(path=str(write_trace({0: ["init", "compute 1000", "finalize"]}))))
+    rows = [
+        {"before_launch_id": launch, "address": -1, "bytes": size} for launch, size in ((1, 99), (2, 0), (3, 36_000))
+    ]
+    copied = replace(
+        two_kernels, tables={**two_kernels.tables, "copies": pa.Table.from_pylist(rows, COPIES_SCHEMA)}, is_checked=True
+    )
+    monkeypatch.setattr("manyscale.runner.predict.gpu.mapping.read_workload", lambda choice: copied)
+    mapping = tmp_path / "map.csv"
+    mapping.write_text("phase,rank,launch\n0,0,3\n0,0,2\n")
+    result = run_launches(mpi, workload={"path": "x", "gpu_trace": "launches"}, mapping={"launches": str(mapping)})
+    first, second = round((200 + 5000) * PS), round((10 + 5000) * PS)
+    begin = 11_000_000
+    again = begin + first + 8_000_000
+    assert list(zip(column(result, "start_ps"), column(result, "end_ps"), strict=True)) == [
+        (begin, begin + first), (again, again + second),
+    ]  # fmt: skip
+    assert result.statistics["application.makespan"].value * 1e12 == pytest.approx(again + second, abs=3)
+    assert result.statistics["gpu.copies"].value == 2
+    codes = {note.code for note in result.notes}
+    assert "copies-in-turn" in codes
+    assert "copies" not in codes
 
 
 def test_ranks_that_share_a_core_do_not_slow_launches_down(

@@ -280,6 +280,8 @@ def test_a_message_between_gpus_of_a_node_goes_over_their_link(write_trace, run_
     behind = 0 if network == "dimemas" else US  # there a message is sent behind its latency
     assert row["receive_ps"] - row["send_ps"] == behind + took[gpus, on_device and knows]
     assert [note.count for note in result.notes if note.code == "gpu-messages-as-hosts"] == ([] if knows else [1])
+    beside = [note.count for note in result.notes if note.code == "messages-beside-copies"]
+    assert beside == ([1] if knows and on_device else [])
     assert "gpu-of-messages" not in {note.code for note in result.notes}
 
 
