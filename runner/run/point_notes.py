@@ -34,7 +34,16 @@ def of_samples(plans: Sequence[Plan], figures: Mapping[str, Statistic]) -> list[
         return []
     whole = Statistic(1.0, "1", "ratio", "")
     notes = []
+    tells_cycles = "gpu.cycles" in figures and figures["gpu.cycles"].ci_low is not None
+    if tells_cycles:
+        text = (
+            "the cycles of launches have an interval, and the time of the run has none: hosts, copies and launches "
+            "that overlap stand between the two"
+        )
+        notes.append(changes("sample-without-interval", text, "sample of launches or their blocks"))
     for plan in plans:
+        if plan.element_kind == "launch" and tells_cycles:
+            continue
         is_interval = plan.element_kind == "interval"  # their weights are shares of the instructions
         if figures.get("intervals.share", whole).value < 1 if is_interval else not plan.is_census:
             number = len(plan.element_id)

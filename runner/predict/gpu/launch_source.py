@@ -144,7 +144,7 @@ class LaunchSource(PhaseSource):
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
 
     def notes(self, done: Done) -> Sequence[Note]:
-        own = [*self._cores.notes(done), *self._plan.notes()]
+        own = list(self._cores.notes(done))
         if self._copies is not None:
             own += self._copies.notes()
         if not (self._joins and self._launches.is_whole_run):

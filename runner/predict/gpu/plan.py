@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manyscale.models.workload import Workload
-from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
 from manyscale.runner.study.samplers import chosen_sampler, rules_of
@@ -34,13 +33,6 @@ class LaunchPlan:
     @property
     def is_census(self) -> bool:
         return len(self.chosen) == len(self.row)
-
-    def notes(self) -> list[Note]:
-        """What those that are simulated do not tell."""
-        if self.is_census or (self.sample is not None and self.sample.is_drawn):
-            return []
-        text = f"{len(self.chosen)} of {len(self.row)} launches stand for all, and do not tell how far off that is"
-        return [informs("one-launch-of-each", text, count=len(self.row))]
 
     def plan(self, model: str) -> Plan:
         """As the table of the plan has it."""

@@ -1,16 +1,23 @@
-"""Launches that share a GPU: the model of devices against the cycle model, which simulates both as one launch.
+"""Launches that share a GPU: runs of programs with streams, against what they should take.
 
-Two launches of blocks of one shape, A and B, are made up; the cycle model simulates A, B, and one launch whose blocks
-are those of A and then those of B. The model of devices is given A and B alone, in two streams. With ``python
-tests/validation/gpu/streams.py`` (``tests`` in PYTHONPATH) the table of RESULTS-STREAMS.md is printed.
+Launches of blocks of one shape, A and B, are made up; the cycle model simulates A, B, and one launch whose blocks are
+those of A and then those of B, which knows nothing of streams and of several launches. A run is given A and B in two
+streams; and the model of devices, which takes the place of what is not simulated together, A and B alone. What further
+cases should take follows from launches alone (streams_closed.py). With ``python tests/validation/gpu/streams.py``
+(``tests`` in PYTHONPATH) the tables of RESULTS-STREAMS.md are printed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+from gpu_host import Gives, host_of
 from gpu_programs import Instruction, integer, launch, load, special
 
 from manyscale.models.gpu import detailed
@@ -26,23 +33,27 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.models.workload.quantities import PS_PER_SECOND
+from manyscale.runner.api import studies
 from manyscale.runner.predict.gpu.blocks import work_columns
 from manyscale.runner.predict.gpu.models import _of_detailed
 from manyscale.runner.predict.gpu.resources import NAMES, resources_of
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers.rank_tables import rank_tables
+from manyscale.runner.run.results import Result
 from manyscale.runner.study.targets import shipped_targets
 
 SMS, WARPS = 8, 8
+CHANGES: dict[str, Any] = {
+    "sms": SMS, "l2": {"size": "1 MiB", "slices": 8}, "dram": {"channels": 4, "bandwidth": "112.016 GB/s"}
+}  # fmt: skip
 Block = list[list[Instruction]]
 
 
 def small_gpu() -> Gpu:
     """An RTX 3070 with 8 SMs and a quarter of its memory."""
     content = load_yaml(shipped_targets()["rtx3070"])["node"]["gpu"]
-    content["sms"] = SMS
-    content["l2"] |= {"size": "1 MiB", "slices": 8}
-    content["dram"] |= {"channels": 4, "bandwidth": "112.016 GB/s"}
+    for name, own in CHANGES.items():
+        content[name] = {**content[name], **own} if isinstance(own, dict) else own
     return Gpu.model_validate(content)
 
 
@@ -139,8 +150,24 @@ def cases() -> dict[str, tuple[list[Block], list[Block]]]:
     }  # fmt: skip
 
 
+def run(*gives: Gives, cache: Path | None = None) -> Result:
+    """A run of one host on ``small_gpu`` without launch latency, all of the pipe."""
+    with TemporaryDirectory() as folder, patch("manyscale.runner.run.study_runs.read_workload") as reads:
+        reads.return_value = host_of(Path(folder), *gives)
+        study = {
+            "schema": 1, "workload": {"path": "launches"},
+            "target": {"name": "rtx3070", "node": {"gpu": {**CHANGES, "launch_latency": "0 cycles"}}},
+        }  # fmt: skip
+        kept = cache or Path(folder) / "cache"
+        return studies.run(study, Path(folder) / "out", executor="local", cache=kept, report=False)
+
+
+def cycles_of(result: Result) -> int:
+    return round(float(result.statistics["application.makespan"].value) * small_gpu().frequency_hz)
+
+
 def compared(first: list[Block], second: list[Block], gpu: Gpu) -> tuple[int, int, int]:
-    """Cycles: one after the other, together by the cycle model, together by the model of devices."""
+    """Cycles: one after the other, as one launch by the cycle model, by the model of devices."""
     found = [simulated(blocks, gpu) for blocks in (first, second)]
     _, both = simulated([*first, *second], gpu)
     kinds = [kind_of(trace, result, gpu) for trace, result in found]
@@ -149,10 +176,18 @@ def compared(first: list[Block], second: list[Block], gpu: Gpu) -> tuple[int, in
 
 def main() -> None:
     gpu = small_gpu()
-    print("| launches | one after the other | together | devices | error |\n| --- | --- | --- | --- | --- |")
+    print("| launches | one after the other | as one launch | run | error | devices | error |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, (first, second) in cases().items():
         serial, both, devices = compared(first, second, gpu)
-        print(f"| {name} | {serial:,} | {both:,} | {devices:,} | {100 * (devices / both - 1):+.1f} % |", flush=True)
+        found = cycles_of(run(Gives(launch(first), 1), Gives(launch(second), 2)))
+        errors = [f"{100 * (each / both - 1):+.1f} %" for each in (found, devices)]
+        print(f"| {name} | {serial:,} | {both:,} | {found:,} | {errors[0]} | {devices:,} | {errors[1]} |", flush=True)
+    print("\n| launches | expected | run | error |\n| --- | --- | --- | --- |")
+    from validation.gpu.streams_closed import closed_cases  # it uses this module
+
+    for name, expected, found in closed_cases():
+        print(f"| {name} | {expected:,} | {found:,} | {100 * (found / expected - 1):+.1f} % |", flush=True)
 
 
 if __name__ == "__main__":

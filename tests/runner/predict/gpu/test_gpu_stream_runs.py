@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from gpu_host import with_gpus, with_other_rows
 from gpu_launches import Launch, gpu_workload
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.network.coupled.joined import MODELS
-from manyscale.models.workload import KIND_NAMES, OperationKind, Workload
-from manyscale.models.workload.columns import to_arrow
-from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA, GpuFlag, GpuOperationKind
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.predict.gpu import models
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.streams.joins import NETWORKS
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.readers.cuda.ranks import _phases as with_launches
 
 G = GpuOperationKind
 CYCLE = 1e12 / 1132e6
@@ -67,32 +65,13 @@ def cycles(count: int) -> int:
     return round((5000 + count) * CYCLE)
 
 
-def with_gpus(ranks: Workload, launches: Workload, operations: Sequence[dict[str, Any]]) -> Workload:
-    """``operations``: of ranks at their rows ``other``, by rank and row."""
-    default = {"stream": 0, "launch_id": 0, "bytes": 0, "event": 0, "device": 0, "peer": -1, "priority": 0, "flags": 0}
-    rows = [{**default, **each, "kind": int(each["kind"])} for each in operations]
-    table = pa.Table.from_pylist(rows, GPU_OPERATIONS_SCHEMA)
-    tables = {**ranks.tables, "launches": launches.tables["launches"], "gpu_operations": table}
-    tables |= with_launches(ranks, table, launches.tables["launches"])
-    return replace(ranks, tables=tables, gpu=launches.gpu)
-
-
 def ranks_of(write_trace, *texts: str) -> Workload:
     """One text a rank; ``gpu`` is a row for an operation of its GPU."""
     lines = {
         rank: ["init", *(line.strip().replace("gpu", "init") for line in text.split(";")), "finalize"]
         for rank, text in enumerate(texts)
     }
-    ranks = simgrid_ti.read(write_trace(lines))
-    kind = ranks.column("operations", "kind").copy()
-    first = np.isin(np.arange(len(kind)), ranks.rank_offsets)
-    kind[(kind == OperationKind.init) & ~first] = OperationKind.other
-    operations = ranks.tables["operations"]
-    at = operations.schema.get_field_index("kind")
-    column = pa.DictionaryArray.from_arrays(to_arrow(kind), KIND_NAMES)
-    return replace(
-        ranks, tables={**ranks.tables, "operations": operations.set_column(at, operations.schema.field(at), column)}
-    )
+    return with_other_rows(simgrid_ti.read(write_trace(lines)))
 
 
 @pytest.mark.theory
@@ -306,3 +285,28 @@ def test_the_gpu_of_a_message_is_a_guess_where_its_rank_uses_several(write_trace
     row = result.messages.to_pylist()[0]
     assert row["receive_ps"] - row["send_ps"] == US + 2 * US + size * 50
     assert [note.count for note in result.notes if note.code == "gpu-of-messages"] == [1]
+
+
+@pytest.mark.parametrize("has_host", [True, False])
+def test_an_interval_of_cycles_is_none_of_the_time_where_hosts_come_between(
+    write_trace, run_launches, monkeypatch, has_host
+):
+    """Blocks were sampled, and a host gave the launches to streams."""
+
+    def sampled(*arguments: Any) -> list[LaunchResult]:
+        return [replace(each, half_width=0.1) for each in of_longest_block(*arguments)]
+
+    monkeypatch.setattr(models.Detailed, "simulate", staticmethod(sampled))
+    monkeypatch.setattr(models.Detailed, "version", staticmethod(lambda: -3))
+    operations = [
+        {"rank": 0, "operation_id": 1, "kind": G.launch, "stream": 1, "launch_id": 1},
+        {"rank": 0, "operation_id": 2, "kind": G.launch, "stream": 2, "launch_id": 2},
+        {"rank": 0, "operation_id": 3, "kind": G.synchronize_device},
+    ]
+    workload = with_gpus(ranks_of(write_trace, "gpu; gpu; gpu"), LAUNCHES, operations) if has_host else LAUNCHES
+    result = run_launches(workload)
+    assert result.statistics["gpu.cycles"].ci_low is not None
+    assert (result.statistics["application.makespan"].ci_low is None) == has_host
+    notes = [note.text for note in result.notes if note.code == "sample-without-interval"]
+    assert len(notes) == has_host
+    assert all("the time of the run has none" in text for text in notes)
