@@ -7,9 +7,9 @@ none has moved any more, which it has not after one round where arrivals follow 
 the set; ROUNDS times at most. So what launches do to each other in queues, collectors, L1, L2 and rows of DRAM is
 simulated, and no rate of a launch beside another is taken from elsewhere.
 
-What it costs is bounded: a set has at most MOST_IN_SET warp instructions and MOST_LAUNCHES launches (larger ones are
-split into each launch and those directly beside it), like sets are simulated once, and all sets of a run together have
-MOST_SETS of them and as many warp instructions as the launches that it simulates alone, or FREE.
+What it costs is bounded: a set holds at most MOST_BYTES and MOST_LAUNCHES launches (larger ones are split, sets.py),
+like sets are simulated once, and all sets of a run together are MOST_SETS at most, with TIMES as many warp instructions
+as the launches that it simulates alone, and FREE.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from manyscale.runner.predict.units import Arrays
 ROUNDS: Final = 6
 MOST_SETS: Final = 256
 MOST_LAUNCHES: Final = 256
-MOST_IN_SET: Final = 8_000_000  # warp instructions: they are held as a whole
+MOST_BYTES: Final = 1_000_000_000  # held while a set is simulated: of a warp instruction, and of each of its accesses
+OF_INSTRUCTION, OF_ACCESS = 6, 12
+TIMES: Final = 2
 FREE: Final = 20_000_000
 SCALED: Final = 0.1  # a launch that stands for another of up to so much more or less
 _LAUNCH: Final = int(GpuOperationKind.launch)
@@ -62,14 +64,16 @@ NOTHING: Final = Known(0, *(np.zeros(0, np.int64) for _ in range(5)))
 class Overlaps:
     """Of a run. ``given``, with ``launch`` as indices of ``kinds``; ``row`` and ``stands`` int64[kinds]: rows of the
     table of launches, of each and of the one whose instructions it executes (-1: it cannot be simulated beside others);
-    ``size`` int64[kinds]: warp instructions; ``free`` warp instructions may still be simulated. ``found``: sets, with
-    the cycles at which each of their launches arrived and ended (none: they could not be simulated together)."""
+    ``size`` int64[kinds]: warp instructions; ``held`` bytes; ``free`` warp instructions may still be simulated.
+    ``found``: sets, with the cycles at which each of their launches arrived and ended (none: they could not be
+    simulated together)."""
 
     given: Given
     kinds: Sequence[LaunchKind]
     row: np.ndarray
     stands: np.ndarray
     size: np.ndarray
+    held: np.ndarray
     cycle_ps: float
     free: int
     found: tuple[tuple[Together, np.ndarray, np.ndarray], ...] = ()
@@ -119,13 +123,13 @@ class Overlaps:
             runs=arrays["given_runs_ps"][rows],
             end=arrays["given_end_ps"][rows],
         )
-        size = self.size[kind]
+        size, held = self.size[kind], self.held[kind]
 
         def fits(members: np.ndarray) -> bool:
-            is_small = len(members) <= MOST_LAUNCHES and int(size[members].sum()) <= MOST_IN_SET
+            is_small = len(members) <= MOST_LAUNCHES and int(held[members].sum()) <= MOST_BYTES
             return is_small and bool((runs.launch[members] >= 0).all())
 
-        return sets_of(runs, self.cycle_ps, fits)
+        return sets_of(runs, self.cycle_ps, fits, lambda members: int(size[members].sum()) <= self.free)
 
     def _known(self, sets: Sequence[Together]) -> Known:
         columns: list[list[int]] = [[], [], [], [], []]
@@ -159,5 +163,6 @@ def overlaps_of(
     able = np.array([streams.recorded_blocks(each) is None for each in ids], np.bool_)
     able &= np.array([abs(kind.scale - 1) <= SCALED for kind in kinds], np.bool_)
     alone = int(size[np.unique(stands)].sum())
-    cycle_ps = PS_PER_SECOND / gpu.frequency_hz
-    return Overlaps(given, kinds, row, np.where(able, stands, -1), size[stands], cycle_ps, max(alone, FREE))
+    held = OF_INSTRUCTION * size + OF_ACCESS * launches.column("launches", "memory_requests").astype(np.int64)
+    cycle_ps, free = PS_PER_SECOND / gpu.frequency_hz, TIMES * alone + FREE
+    return Overlaps(given, kinds, row, np.where(able, stands, -1), size[stands], held[stands], cycle_ps, free)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,21 +53,41 @@ class Together:
         return mine == its and max(abs(x - y) for x, y in zip(self.at, other.at, strict=True)) <= SAME * self.shortest
 
 
-def sets_of(runs: Runs, cycle_ps: float, fits: Callable[[np.ndarray], bool]) -> list[Together]:
-    """Launches that run beside each other, directly or by way of others, are one set where it ``fits`` (of int64[],
-    indices of runs); else each of them and those that it runs beside. The longest overlaps first. O(launches x streams)
-    """
+Rule = Callable[[np.ndarray], bool]  # of int64[], indices of runs
+
+
+def sets_of(runs: Runs, cycle_ps: float, fits: Rule, may_all: Rule) -> list[Together]:
+    """Launches that run beside each other, directly or by way of others, are one set where it ``fits``. Else those that
+    come one behind the other are, as many as fit with all that run beside them; or, where not ``may_all`` of them be
+    simulated, each with those beside it, since more of such sets are alike. The longest overlaps first. O(launches x
+    streams), and where they do not fit O(launches of a set) for each."""
     beside = _beside(runs)
     found = []
     for members in _joined(beside):
-        if fits(members):
-            found.append(_together(runs, members, members, cycle_ps, beside))
-            continue
-        for each in members.tolist():
-            near = np.array(sorted((each, *beside[each])))
+        members = members[np.lexsort((runs.given[members], runs.runs[members]))]
+        for core in _cores(members, beside, fits, may_all):
+            near = _with_neighbours(core, beside)
             if fits(near):
-                found.append(_together(runs, near, np.array([each]), cycle_ps, beside))
+                found.append(_together(runs, near, np.array(core), cycle_ps, beside))
     return sorted(found, key=lambda each: (-each.overlap_ps, each.given))
+
+
+def _cores(members: np.ndarray, beside: list[dict[int, int]], fits: Rule, may_all: Rule) -> list[list[int]]:
+    if fits(members):
+        return [members.tolist()]
+    if not may_all(members):
+        return [[each] for each in members.tolist()]
+    found: list[list[int]] = []
+    for each in members.tolist():
+        if found and fits(_with_neighbours([*found[-1], each], beside)):
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
+
+
+def _with_neighbours(core: Sequence[int], beside: list[dict[int, int]]) -> np.ndarray:
+    return np.array(sorted({*core, *(other for each in core for other in beside[each])}))
 
 
 def _beside(runs: Runs) -> list[dict[int, int]]:

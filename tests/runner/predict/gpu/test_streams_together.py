@@ -104,10 +104,14 @@ def test_what_cannot_be_simulated_together_is_said_with_its_share(run, monkeypat
         found = codes(run(*traces, **keys))
         assert found.keys() == {"launches-overlap"}
         assert "not simulated together" in found["launches-overlap"]
-    for name in ("MOST_IN_SET", "MOST_SETS", "MOST_LAUNCHES"):
+    for name in ("MOST_BYTES", "MOST_SETS", "MOST_LAUNCHES"):
         with monkeypatch.context() as patched:
             patched.setattr(overlaps, name, 0)
             assert codes(run(*traces)).keys() == {"launches-overlap"}
+
+
+def always(_: np.ndarray) -> bool:
+    return True
 
 
 def runs(*rows: tuple[int, int, int], stream: Sequence[int] = (), launches: Sequence[int] = ()) -> Runs:
@@ -123,9 +127,8 @@ def runs(*rows: tuple[int, int, int], stream: Sequence[int] = (), launches: Sequ
 
 def test_sets_are_launches_that_run_beside_each_other_or_by_way_of_others():
     """0 and 1 overlap, 1 and 2; 3 is on another GPU; 4 overlaps 2 for a thousandth of its time."""
-    found = sets_of(
-        runs((0, 1000, 0), (500, 3000, 0), (2500, 9000, 0), (0, 9000, 1), (8999, 9999, 0)), 1.0, lambda _: True
-    )
+    rows = (0, 1000, 0), (500, 3000, 0), (2500, 9000, 0), (0, 9000, 1), (8999, 9999, 0)
+    found = sets_of(runs(*rows), 1.0, always, always)
     assert [each.given for each in found] == [(0, 1, 2)]
     assert found[0].at == (0, 500, 2500)
     assert found[0].overlap_ps == 2 * (500 + 500)
@@ -133,23 +136,31 @@ def test_sets_are_launches_that_run_beside_each_other_or_by_way_of_others():
 
 def test_a_launch_that_waited_for_another_follows_it():
     """1 is behind 0 in its stream, and comes when it ends; 2 runs beside both."""
-    (found,) = sets_of(runs((0, 1000, 0), (1000, 2000, 0), (10, 3000, 0), stream=(1, 1, 2)), 10.0, lambda _: True)
+    (found,) = sets_of(runs((0, 1000, 0), (1000, 2000, 0), (10, 3000, 0), stream=(1, 1, 2)), 10.0, always, always)
     assert found.given == (0, 2, 1)
     assert found.after == (-1, -1, 0)
     assert found.at == (0, 1, 0)
 
 
-def test_what_is_too_large_is_each_launch_and_those_directly_beside_it():
-    chain = runs((0, 1000, 0), (500, 1600, 0), (1400, 2400, 0))
-    found = sets_of(chain, 1.0, lambda members: len(members) < 3)
-    assert sorted((each.given, each.is_core) for each in found) == [
-        ((0, 1), (True, False)), ((1, 2), (False, True)),
-    ]  # fmt: skip
+def test_what_is_too_large_is_split_with_all_that_is_beside():
+    """Four in a row, of which two and two overlap. Three fit together: the first two with the third, and so on; where
+    not all may be simulated, each with its neighbours."""
+    chain = runs((0, 1000, 0), (500, 1600, 0), (1400, 2400, 0), (2200, 3000, 0))
+
+    def of(most: int, all_of_them: bool):  # type: ignore[no-untyped-def]
+        found = sets_of(chain, 1.0, lambda members: len(members) <= most, lambda _: all_of_them)
+        cores = [tuple(row for row, core in zip(each.given, each.is_core, strict=True) if core) for each in found]
+        return sorted(zip(cores, (each.given for each in found), strict=True))
+
+    assert of(4, True) == of(4, False) == [((0, 1, 2, 3), (0, 1, 2, 3))]
+    assert of(3, True) == [((0, 1), (0, 1, 2)), ((2, 3), (1, 2, 3))]
+    assert of(3, False) == [((0,), (0, 1)), ((1,), (0, 1, 2)), ((2,), (1, 2, 3)), ((3,), (2, 3))]
+    assert of(2, True) == [((0,), (0, 1)), ((3,), (2, 3))]
 
 
 def test_like_sets_differ_by_a_hundredth_of_their_shortest_launch():
     def of(at: int, *launches: int):  # type: ignore[no-untyped-def]
-        return sets_of(runs((0, 5000, 0), (at, at + 1000, 0), launches=launches), 1.0, lambda _: True)[0]
+        return sets_of(runs((0, 5000, 0), (at, at + 1000, 0), launches=launches), 1.0, always, always)[0]
 
     assert of(500, 7, 8).is_like(of(510, 7, 8))
     assert not of(500, 7, 8).is_like(of(511, 7, 8))
