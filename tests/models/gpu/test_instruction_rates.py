@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import lzma
+import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers.accelsim.opcodes import classify, is_known_root
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
+DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "gpu"
 BY_HARDWARE = ("v100", "t4", "a100", "h100", "h200", "rtx3080ti", "l40", "rtx4090")
 OPCODES = {  # one of each row of the table
     "half": "HFMA2", "bfloat16": "HFMA2.BF16_V2", "fp32": "FFMA", "fp64": "DFMA", "sfu": "MUFU.RCP", "int": "IADD3",
@@ -182,3 +186,20 @@ def test_outlines_depend_on_classes():
 def test_units_of_traces_are_those_of_accel_sim():
     """Classes are a target's: what a trace says of a unit stays."""
     assert classify("IMAD", False, 80).unit == classify("SHFL", False, 80).unit == UnitClass.int
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces")
+def test_every_opcode_of_public_traces_has_a_unit_or_a_class():
+    """Of those that are known by name; of others a note tells the share (test_untimed_instructions.py)."""
+    paths = [path for path in DATA.rglob("*.traceg*") if path.stat().st_size < 3_000_000]
+    opcodes = set()
+    for path in paths:
+        opened = lzma.open(path, "rt") if path.suffix == ".xz" else path.open()
+        with opened as lines:
+            for words in map(str.split, lines):
+                if len(words) > 3 and re.fullmatch("[0-9a-f]{4}", words[0]):
+                    opcodes.add(words[3 + int(words[2])])
+    assert len(opcodes) > 30
+    assert {each for each in opcodes if not is_known_root(each.split(".")[0])} == set()
+    assert {class_of(each) for each in opcodes} >= {"half", "compare", "multiply"}
