@@ -195,8 +195,7 @@ def test_every_opcode_of_public_traces_has_a_unit_or_a_class():
     paths = [path for path in DATA.rglob("*.traceg*") if path.stat().st_size < 3_000_000]
     opcodes = set()
     for path in paths:
-        opened = lzma.open(path, "rt") if path.suffix == ".xz" else path.open()
-        with opened as lines:
+        with lzma.open(path, "rt") if path.suffix == ".xz" else path.open() as lines:
             for words in map(str.split, lines):
                 if len(words) > 3 and re.fullmatch("[0-9a-f]{4}", words[0]):
                     opcodes.add(words[3 + int(words[2])])
