@@ -55,6 +55,7 @@ DETAILED: Final = Domain(
             Errs.short,
         ),
         "asynchronous-operations": TAKES,
+        "described-copies": TAKES,
         "bulk-prefetches": left_long(
             "prefetches of blocks and boxes (TMA) that the trace does not describe bring nothing into L2"
         ),
@@ -76,8 +77,12 @@ DETAILED: Final = Domain(
 GPUMECH: Final = Domain(
     {
         **DETAILED.features,
-        "asynchronous-operations": left_short(
-            "bulk copies (TMA) move no data, and barriers in shared memory hold nobody up: each takes one instruction"
+        "asynchronous-operations": left_short("barriers in shared memory hold nobody up: each takes one instruction"),
+        "described-copies": LeavesOut(
+            Severity.forbids,
+            "bulk copies (TMA) move no data in this model, and what waits for them waits for nothing; take model.gpu: "
+            "detailed",
+            Errs.short,
         ),
         "block-clusters": left_short("thread blocks of a cluster run as any others, and wait for each other nowhere"),
         "group-products": left_long("products of groups of warps (wgmma) wait for the sums of the one before"),

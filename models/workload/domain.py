@@ -62,6 +62,7 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "without rates of their classes (node.gpu.instructions)",
         "bulk-copies": "bulk copies (TMA) of which the trace has no bytes",
         "asynchronous-operations": "bulk copies (TMA) and barriers in shared memory, with their bytes and arrivals",
+        "described-copies": "bulk copies (TMA) whose bytes the trace has",
         "bulk-prefetches": "prefetches of blocks of bytes and boxes of tensors (TMA)",
         "group-products": "matrix products of groups of warps (wgmma)",
         "block-clusters": "clusters of thread blocks",

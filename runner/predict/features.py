@@ -179,7 +179,8 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
         ("executed opcodes of clusters", launches.digest), lambda: _executed(launches, told=True, in_clusters=True)
     )
     counts["asynchronous-operations"] = sum(of_told.values())
-    counts["bulk-copies"] -= sum(of_told[root] for root in COPIES)
+    counts["described-copies"] = sum(of_told[root] for root in COPIES)
+    counts["bulk-copies"] -= counts["described-copies"]
     counts["bulk-prefetches"] -= sum(of_told[root] for root in PREFETCHES)
     counts["block-clusters"] += sum(of_clusters.get(root, 0) for root in TRACED)
     if runs_clusters(case.study, gpu):

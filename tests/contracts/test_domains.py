@@ -259,7 +259,11 @@ def test_bulk_copies_whose_bytes_the_trace_has():
     assert lookup("gpu", "detailed").DOMAIN.features["bulk-copies"].severity == "forbids"
     workload.gpu.has_words = lambda launch_id: True
     found = features(workload, (0,), "h100", workload)
-    assert (found.get("bulk-copies"), found["asynchronous-operations"]) == (None, 7)
+    assert (found.get("bulk-copies"), found["asynchronous-operations"], found["described-copies"]) == (None, 7, 7)
+    assert lookup("gpu", "gpumech").DOMAIN.features["described-copies"].severity == "forbids"
+    prefetches = gpu_workload(Launch("k", (4, 3), opcode="UTMAPF.L2.2D"))
+    prefetches.gpu.has_words = lambda launch_id: True
+    assert "bulk-prefetches" not in features(prefetches, (0,), "h100", prefetches)
     # those of a cluster move nothing where its blocks do not run together, whether or not these meet each other
     workload.gpu.cluster_blocks = lambda launch_id: 2
     assert "block-clusters" not in features(workload, (0,), "h100", workload)

@@ -1,9 +1,12 @@
 """Notes on the instructions of kernel launches that no timing of the target is for: opcodes that no table knows, and
 matrix instructions whose shape or types ``node.gpu.matrix`` does not tell the rate or the latency of. Each takes what
-its class of instructions takes; above 1 % of what is executed that is no prediction any more."""
+its class of instructions takes; above 1 % of what is executed that is no prediction any more. Nor is it where any
+multiply matrices for a group of warps (``*GMMA``) or a block (``UTC*MMA`` of compute capability 10.0, one thread's
+instruction for 128 rows and more): a few of them are all of a kernel's work."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -21,6 +24,7 @@ from manyscale.runner.readers.accelsim.opcodes import is_known_root
 MOST: Final = 0.01  # of the executed warp instructions
 _SHOWN: Final = 4  # opcodes that a note names
 _MATRIX: Final = "MMA"
+_LARGE: Final = re.compile(r"UTC\w*MMA|[A-Z]GMMA")
 
 
 def untimed_notes(case: Case, launches: Workload) -> list[Note]:
@@ -38,7 +42,10 @@ def untimed_notes(case: Case, launches: Workload) -> list[Note]:
         f"{_percent(share)} of the warp instructions have no timing on this target and take what their class takes: "
         f"{_named(found)}"
     )
-    if share > MOST:
+    large = sum(count for opcode, count in found.items() if _LARGE.match(opcode))
+    if large and share <= MOST:
+        text += f"; {large:,} of them are products of a group of warps or of a block, each as much work as thousands"
+    if share > MOST or large:
         return [forbids("too-many-untimed-instructions", text, "target.node.gpu", number)]
     return [changes("untimed-instructions", text, "target.node.gpu", number)]
 

@@ -22,11 +22,7 @@ def notes(*launches, target="h100", shared=None):
 @pytest.mark.parametrize(
     ("opcode", "target"),
     [
-        ("UTCHMMA", "h100"),  # of sm_100: its shape is in a descriptor
-        ("UTCHMMA", "rtx3070"),
         ("LDTM.x32", "h100"),
-        ("BGMMA.64x8x256.AND.POPC", "h100"),  # no rate of bits is published there
-        ("HGMMA.64x64x16.F32.BF16", "a100"),
         ("QMMA.16832.F32.E4M3.E4M3", "a100"),
     ],
 )
@@ -37,6 +33,26 @@ def test_the_share_decides(opcode, target, others, severity):
     assert (note.code, note.severity, note.count) == (code, severity, 1)
     assert note.text.startswith("1 % of the warp instructions have no timing on this target")
     assert f"{opcode if 'MMA.' in opcode else opcode.split('.')[0]} 1" in note.text
+
+
+@pytest.mark.parametrize(
+    ("opcode", "target"),
+    [
+        ("UTCHMMA", "h100"),  # of sm_100: its shape is in a descriptor
+        ("UTCHMMA", "rtx3070"),
+        ("UTCQMMA.2CTA", "h200"),
+        ("UTCOMMA.4X", "h100"),
+        ("BGMMA.64x8x256.AND.POPC", "h100"),  # no rate of bits is published there
+        ("HGMMA.64x64x16.F32.BF16", "a100"),
+    ],
+)
+@pytest.mark.parametrize("others", [9, 99_999])
+def test_products_of_groups_and_blocks_are_never_few(opcode, target, others):
+    """A block's product of 128 x 256 x 16 is one thread's instruction, and takes a Hopper SM 256 cycles."""
+    (note,) = notes(Launch("k", (others,)), Launch("k", (1,), opcode=opcode), target=target)
+    assert (note.code, note.severity, note.count) == ("too-many-untimed-instructions", Severity.forbids, 1)
+    assert ("less than 0.01 %" in note.text) == (others == 99_999)
+    assert ("each as much work as thousands" in note.text) == (others == 99_999)
 
 
 @pytest.mark.parametrize(
