@@ -38,7 +38,7 @@ import numpy as np
 
 from manyscale.sampling.tbpoint.state import RegionSampling
 
-STATE_ERROR: Final = 0.015
+STATE_ERROR: Final = 0.02
 ALIKE: Final = 0.05
 
 

@@ -12,7 +12,8 @@ Choices where the source is silent:
 * The scale of the threshold of 0.2: stall probabilities are divided by their mean over the launch's epochs, as the
   features of launches are (``scale: mean``); ``none`` takes them as they are.
 * An epoch that leaves its cluster is in no region (NO_REGION), as drawn in the source's figure 6.
-* The last epoch may have fewer blocks than the others. A block without instructions has a stall probability of 0.
+* Blocks behind the last full epoch belong to it: by themselves, one that has less to do at the edge of the grid would
+  put them all outside of regions. A block without instructions has a stall probability of 0.
 
 Cost: O(blocks + epochs log epochs).
 """
@@ -102,7 +103,7 @@ def find_regions(profile: BlockProfile, occupancy: int, rules: RegionRules = DEF
     if occupancy < 1:
         raise ValueError(f"the occupancy is {occupancy}; a GPU that runs the kernel holds at least one of its blocks")
     count = profile.num_blocks
-    starts = np.arange(0, count, occupancy)
+    starts = np.arange(0, max(count - occupancy, 0) + 1, occupancy)[:count]
     size = np.diff(np.append(starts, count))
     instructions, requests = profile.warp_instructions, profile.memory_requests
     ratio = np.divide(requests, instructions, out=np.zeros(count), where=instructions > 0)

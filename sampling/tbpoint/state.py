@@ -85,7 +85,7 @@ _RULE: Final = np.dtype(
 # Of rules spread, by number of dispatches: dispatched so far; began: the run of blocks; counted: up to where units are
 # complete; sample_end, 0 until the run is warm. units_before that run; discard, length: epochs of a sample that do not
 # count, and all, 0: the end of the run; left: samples of the run that are not complete; sample: its number in the
-# launch; to_skip: blocks; before: as in skips.
+# launch; to_skip: blocks, once skip_from have been dispatched; before: as in skips.
 _NOW: Final = np.dtype(
     [
         ("next", "i8"), ("resident", "i8"), ("mode", "i8"), ("region", "i8"),
@@ -93,7 +93,7 @@ _NOW: Final = np.dtype(
         ("agreeing", "i8"), ("ipc", "f8"), ("num_skips", "i8"), ("num_units", "i8"),
         ("dispatched", "i8"), ("began", "i8"), ("counted", "i8"), ("units_before", "i8"), ("sample_end", "i8"),
         ("discard", "i8"), ("length", "i8"), ("left", "i8"), ("sample", "i8"), ("to_skip", "i8"),
-        ("before", "f8"),
+        ("skip_from", "i8"), ("before", "f8"),
     ]
 )  # fmt: skip
 # blocks [first, last], skipped at ``time``. Source: first_unit, the index of the first of the num_units that agreed.
@@ -162,6 +162,8 @@ def next_block(state):  # type: ignore[no-untyped-def]
     now = state.now[0]
     first = now.next
     if now.mode != FORWARDING or first >= state.region.shape[0] or state.region[first] != now.region:
+        return first, first
+    if now.dispatched < now.skip_from:
         return first, first
     last = state.run_end[first]
     skip = state.skips[now.num_skips]

@@ -62,7 +62,8 @@ def test_other_occupancies_need_no_other_profile() -> None:
     given = profile([0.2, 0.25] * 6)
     assert find_regions(given, 2).rows.tolist() == [[0, 0, 11]]
     assert len(find_regions(given, 1).rows) == 12
-    assert find_regions(given, 5).of_epoch.tolist() == [0, 0, 0]  # the last one has two blocks
+    assert find_regions(given, 5).rows.tolist() == [[0, 0, 11]]  # two epochs, the last one of seven blocks
+    assert find_regions(given, 5).of_epoch.tolist() == [0, 0]
     assert find_regions(given, 100).rows.tolist() == [[0, 0, 11]]
 
 
@@ -100,3 +101,14 @@ def test_wrong_arguments() -> None:
         find_regions(profile([0.1]), 0)
     with pytest.raises(ValueError, match="columns of"):
         BlockProfile(np.ones(2), np.ones(3), np.ones(2))
+
+
+def test_blocks_at_the_edge_of_the_grid_are_in_the_last_epoch() -> None:
+    """Ten blocks on a GPU that holds four, the last of which has half as much to do: two epochs in one region. A launch of
+    fewer blocks than that is one epoch; one of none has none."""
+    size = np.array([100] * 9 + [50])
+    found = find_regions(BlockProfile(size, size, size // 10), 4)
+    assert found.rows.tolist() == [[0, 0, 9]]
+    assert found.of_block.tolist() == [0] * 10
+    assert len(find_regions(BlockProfile(size[:3], size[:3], size[:3]), 4).of_epoch) == 1
+    assert not len(find_regions(BlockProfile(size[:0], size[:0], size[:0]), 4).of_epoch)
