@@ -104,8 +104,8 @@ def test_wrong_arguments() -> None:
 
 
 def test_blocks_at_the_edge_of_the_grid_are_in_the_last_epoch() -> None:
-    """Ten blocks on a GPU that holds four, the last of which has half as much to do: two epochs in one region. A launch of
-    fewer blocks than that is one epoch; one of none has none."""
+    """Ten blocks on a GPU that holds four, the last of which has half as much to do: two epochs in one region. A
+    launch of fewer blocks than that is one epoch; one of none has none."""
     size = np.array([100] * 9 + [50])
     found = find_regions(BlockProfile(size, size, size // 10), 4)
     assert found.rows.tolist() == [[0, 0, 9]]

@@ -20,6 +20,7 @@ from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
 from manyscale.runner.predict.gpu.mapping import Launches
+from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.partial import check_blocks
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
@@ -144,7 +145,7 @@ class LaunchSource(PhaseSource):
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
 
     def notes(self, done: Done) -> Sequence[Note]:
-        own = list(self._cores.notes(done))
+        own = [*self._cores.notes(done), *self._plan.notes(self._case.study.options(GpuChoice).caches)]
         if self._copies is not None:
             own += self._copies.notes()
         if not (self._joins and self._launches.is_whole_run):

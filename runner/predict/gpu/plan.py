@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
 from manyscale.runner.study.samplers import chosen_sampler, rules_of
@@ -33,6 +34,13 @@ class LaunchPlan:
     @property
     def is_census(self) -> bool:
         return len(self.chosen) == len(self.row)
+
+    def notes(self, caches: str) -> list[Note]:
+        """What intervals of launches do not have. ``caches``: where a launch begins (GpuChoice)."""
+        if self.is_census or self.sample is None or not self.sample.is_drawn or caches == "cold":
+            return []
+        text = f"L2 is as accesses of {len(self.row) - len(self.chosen)} launches that are not simulated leave it"
+        return [informs("left-out-in-l2", f"{text}: what that is off, intervals do not have", count=len(self.row))]
 
     def plan(self, model: str) -> Plan:
         """As the table of the plan has it."""

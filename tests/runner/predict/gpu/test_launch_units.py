@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -96,3 +99,14 @@ def test_keys_follow_what_a_unit_reads(machine, monkeypatch, foreseen):
         key(tbpoint={"regions": {"threshold": 0.3}}),
     ]
     assert len({same, *different}) == 5
+
+
+def test_plans_tell_what_their_launches_do_not() -> None:
+    """Several launches of each cluster have an interval, without what L2 is off that others leave."""
+    plan = plan_of([0, 3])
+    drawn = replace(plan, sample=SimpleNamespace(is_drawn=True))
+    (note,) = drawn.notes("kept")
+    assert (note.code, note.count) == ("left-out-in-l2", 6)
+    assert "of 4 launches" in note.text
+    assert drawn.notes("cold") == plan.notes("kept") == []
+    assert replace(plan_of(range(6)), sample=SimpleNamespace(is_drawn=True)).notes("kept") == []
