@@ -40,7 +40,7 @@ class LaunchPlan:
         if self.is_census or self.sample is None or not self.sample.is_drawn or caches == "cold":
             return []
         text = f"L2 is as accesses of {len(self.row) - len(self.chosen)} launches that are not simulated leave it"
-        return [informs("left-out-in-l2", f"{text}: what that is off, intervals do not have", count=len(self.row))]
+        return [informs("left-out-in-caches", f"{text}: what that is off, intervals do not have", count=len(self.row))]
 
     def plan(self, model: str) -> Plan:
         """As the table of the plan has it."""

@@ -106,7 +106,7 @@ def test_plans_tell_what_their_launches_do_not() -> None:
     plan = plan_of([0, 3])
     drawn = replace(plan, sample=SimpleNamespace(is_drawn=True))
     (note,) = drawn.notes("kept")
-    assert (note.code, note.count) == ("left-out-in-l2", 6)
+    assert (note.code, note.count) == ("left-out-in-caches", 6)
     assert "of 4 launches" in note.text
     assert drawn.notes("cold") == plan.notes("kept") == []
     assert replace(plan_of(range(6)), sample=SimpleNamespace(is_drawn=True)).notes("kept") == []
