@@ -91,6 +91,11 @@ def _gpu_facts(number: int, gpu: Gpu) -> Iterator[tuple[str, str]]:
         "units (latency, interval)",
         ", ".join(f"{name} {unit.latency_cycles:g} {unit.interval_cycles:g}" for name, unit in gpu.units.items()),
     )
+    if gpu.instructions:
+        yield (
+            "instructions (results a cycle of an SM, unit)",
+            ", ".join(f"{name} {each.rate:g} {each.unit}" for name, each in gpu.instructions.items()),
+        )
     for name, cache in (("L1", gpu.l1), ("L2", gpu.l2)):
         shape = f"{cache.ways} ways, lines of {cache.line_bytes} B in sectors of {cache.sector_bytes} B"
         slices = f", {cache.slices} slices" if cache.slices > 1 else ""
@@ -99,6 +104,8 @@ def _gpu_facts(number: int, gpu: Gpu) -> Iterator[tuple[str, str]]:
     dram = gpu.dram
     yield "GPU's DRAM", f"{dram.channels} channels, {_rate(dram.bandwidth_ps_per_byte)}, {dram.latency_cycles:g} cycles"
     yield "launch latency", f"{gpu.launch_latency_cycles:g} cycles"
+    if gpu.host_call_ps:
+        yield "CUDA call of a host", f"{gpu.host_call_ps / 1e6:g} us"
 
 
 def _cache(cache: Cache) -> str:
