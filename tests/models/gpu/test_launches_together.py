@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gpu_controlled import core, fadd
+from gpu_controlled import launch as sass_launch
+from gpu_controlled import load as sass_load
+from gpu_controlled import load_shared as sass_shared
 from gpu_programs import FULL, Instruction, integer, launch, load, load_shared, special, store
+from test_asynchronous import copies, loading, target, waits
 from validation.gpu.streams import SMS, small_gpu
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.occupancy import allocated
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.together.model import Arriving, Ended, simulate_together
 from manyscale.models.workload.launch_trace import LaunchTrace
 
@@ -153,3 +159,53 @@ def test_blocks_of_one_shape_run_as_one_launch_of_all_of_them():
     assert both.busy_cycles == whole.busy_cycles
     assert (both.block_end == whole.block_end).all()
     assert (both.stack == whole.stack).all()
+
+
+def controlled() -> tuple[LaunchTrace, Gpu]:
+    """With control bits: loads, shared memory, stores and arithmetic of several blocks, lines of code and constants."""
+    warp = [*[fadd(2)] * 40, sass_load(sectors=tuple(range(8))), fadd(waits=1), sass_shared(), fadd(waits=1)] * 3
+    return sass_launch([[warp] * 3] * 40), core(sms=4)
+
+
+def asynchronous() -> tuple[LaunchTrace, Gpu]:
+    """Bulk copies into shared memory, with barriers at which each block's warps wait."""
+    blocks = [[loading(copies(0, 4096 * k, 32, 16, 32)), *[[integer(2), waits(0)]] * 3] for k in range(30)]
+    return launch(blocks, shared=4096), target(sms=4)
+
+
+@pytest.mark.theory
+@pytest.mark.peer
+@pytest.mark.parametrize("of", [controlled, asynchronous])
+def test_a_launch_that_is_alone_runs_as_gpu_detailed_has_it(of):
+    """To the cycle of each block."""
+    trace, gpu = of()
+    alone, _ = detailed.simulate(trace, gpu)
+    (found,), _, _ = simulate_together([Arriving(trace)], gpu)
+    assert found.cycles == alone.busy_cycles
+    assert (found.block_end == alone.block_end).all()
+
+
+@pytest.mark.theory
+def test_launches_with_control_bits_on_sms_of_their_own_take_what_they_take_alone():
+    """Each finds its own lines of code and constants."""
+    gpu = core(sms=2)
+    blocks = [[[[fadd(3)] * (900 + 700 * k) for _ in range(2)]] for k in range(2)]
+    alone = [detailed.simulate(sass_launch(each), gpu)[0].busy_cycles for each in blocks]
+    found, _, _ = simulate_together([Arriving(sass_launch(each)) for each in blocks], gpu)
+    assert [each.cycles for each in found] == alone
+
+
+@pytest.mark.theory
+def test_launches_of_two_processes_have_no_memory_in_common():
+    """Both read the same addresses; in one process the second finds them in L2."""
+    reads = [launch([[[load(1, *range(4 * k, 4 * k + 4)) for k in range(64)]]], number) for number in (1, 2)]
+    for spaces, misses in (((0, 0), 64 * 4), ((0, 1), 2 * 64 * 4)):
+        both = [Arriving(reads[k], at=50_000 * k, space=spaces[k]) for k in range(2)]
+        assert simulate_together(both, GPU)[1].l2_misses == misses
+
+
+def test_launches_that_cannot_be_together_are_refused():
+    trace, gpu = controlled()
+    plain = launch([chain(10)])
+    with pytest.raises(ValueError, match="some launches have control bits"):
+        simulate_together([Arriving(trace), Arriving(plain)], gpu)
