@@ -112,7 +112,7 @@ def blocks_of(seed: int) -> list[LaunchTrace]:
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_no_sm_ever_holds_more_than_it_has_room_for(seed):
     """All blocks run once, none before its launch arrives, and what is resident fits."""
     traces = blocks_of(seed)
