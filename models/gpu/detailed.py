@@ -29,11 +29,11 @@ from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.memory_kernel import REPLY_CYCLES
 from manyscale.models.gpu.sm.state import CAUSES, Counted
 from manyscale.models.gpu.sm.wanted import want_for
-from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
+from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for, first_room
 from manyscale.models.kernels.watching import watched
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 14  # raised when results change
+VERSION: Final = 15  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
 _FIRST_BUCKET: Final = 64  # cycles
 ASKED_COUNTS: Final = (  # of LaunchResult
@@ -211,7 +211,7 @@ class _Running:
             self.sm.cluster_order[:] = cluster_order(trace.grid, trace.cluster)
             self.sm.cluster_index[self.sm.cluster_order] = np.arange(num_blocks)
             window = min(window, self._limits.cluster_latency - REPLY_CYCLES)
-        self._dispatch = dispatch_for(sms, num_blocks)
+        self._dispatch = dispatch_for(num_blocks, first_room(sms, gpu, controlled))
         self._dispatch.word[HELD] = self._pieces.end
         self._mem_limits = memory_state.memory_limits(gpu)
         self._replies = replies_for(2 * len(memory.reply), len(memory.reply), window)

@@ -20,6 +20,7 @@ from manyscale.models.gpu.sm.control.rows import is_controlled
 from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.state import REQUEST, Counted
 from manyscale.models.gpu.sm.wanted import want_for
+from manyscale.models.gpu.windows_kernel import first_room
 from manyscale.models.kernels.shared_words import ABORT, WORDS
 from manyscale.models.kernels.team import ALONE, Team, Wanted
 from manyscale.models.kernels.watching import watched
@@ -73,7 +74,8 @@ class _Running:
         self._nodes = 16 * sms * window * gpu.crossbar.sectors
         self._window = window
         most = -(-sms // count) * (window + 1) * gpu.crossbar.sectors  # requests of a shard in a window
-        seen = groups_kernel.shared_for(sms, count, slots)
+        controlled = is_controlled(trace, gpu.core is not None)
+        seen = groups_kernel.shared_for(first_room(sms, gpu, controlled), count, slots)
         arrays = team.arrays(
             "launch",
             {
@@ -94,7 +96,6 @@ class _Running:
         if not self._is_idle:
             first, end = self._own(self._sm_bounds)
             first_channel, end_channel = self._own(self._channel_bounds)
-            controlled = is_controlled(trace, gpu.core is not None)
             program = team.once(lambda: launch_program(trace, gpu, asynchronous=True, controlled=controlled))
             registers, lines = detailed.room(trace, program, controlled)
             self._program = program

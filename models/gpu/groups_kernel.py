@@ -27,6 +27,7 @@ from manyscale.models.gpu.l2.exchange_kernel import collect, deliver, enter_all
 from manyscale.models.gpu.sm import kernel as sm_kernel
 from manyscale.models.gpu.sm.kernel import BLOCK_ENDED, advance, start_block
 from manyscale.models.gpu.sm.state import NEVER
+from manyscale.models.gpu.windows_kernel import room_after
 from manyscale.models.kernels import allocation_free, by_reference, merged
 from manyscale.models.kernels.shared_words import wait_for_all
 
@@ -56,7 +57,8 @@ OLDEST: Final = 2  # begin of the oldest resident block
 ENDED: Final = 3  # blocks in the last window
 USED: Final = 4  # of the reserve of the last window
 ROOM_AT: Final = 5  # cycle from which it can take a block
-SM_COLUMNS: Final = 6
+GIVEN_AT: Final = 6  # when it took the last one
+SM_COLUMNS: Final = 7
 # columns of Shared.shard
 SM_EVENT: Final = 0  # when something happens next
 MEMORY_EVENT: Final = 1
@@ -93,9 +95,11 @@ class Board(NamedTuple):
     order: np.ndarray
 
 
-def shared_for(num_sms: int, num_shards: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """``sm`` and ``shard`` of Shared before the first window."""
-    sm = np.zeros((num_sms, SM_COLUMNS), np.int64)
+def shared_for(room_at: np.ndarray, num_shards: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """``sm`` and ``shard`` of Shared before the first window; ``room_at`` int64[SM]: when each takes a block first."""
+    sm = np.zeros((len(room_at), SM_COLUMNS), np.int64)
+    sm[:, ROOM_AT] = room_at
+    sm[:, GIVEN_AT] = -NEVER
     sm[:, FREE_SLOTS] = slots
     sm[:, OLDEST] = NEVER
     return sm, np.zeros((num_shards, SHARD_COLUMNS), np.int64)
@@ -200,14 +204,18 @@ def _run_sms(group, program, limits, board, sm, begin, until):  # type: ignore[n
         if own[FREE_SLOTS] == 0:
             room_at = NEVER
         while True:
-            if room_at < until and at + used < end:
+            has_next = room_at < until and at + used < end
+            if has_next and not (limits.paced and group.core[s].time <= room_at):
                 start_block(group, s, program, limits, board.reserve[at + used], room_at)
                 used += 1
-                room_at = room_at + 1 if group.core[s].blocks < limits.slots else NEVER
+                own[GIVEN_AT] = room_at
+                room_at = room_at + limits.block_pace if group.core[s].blocks < limits.slots else NEVER
                 continue
-            if advance(group, s, program, limits, until) != BLOCK_ENDED:
+            if advance(group, s, program, limits, room_at + 1 if has_next else until) != BLOCK_ENDED:
+                if has_next:
+                    continue
                 break
-            room_at = min(room_at, group.core[s].time - 1)
+            room_at = min(room_at, room_after(limits, own[GIVEN_AT], group.core[s].time - 1))
         blocks = group.core[s].blocks
         own[USED] = used
         own[ENDED] = before + used - blocks

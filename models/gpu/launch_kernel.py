@@ -9,7 +9,7 @@ from manyscale.models.gpu.clusters_kernel import can_start, cluster_window
 from manyscale.models.gpu.l2.exchange_kernel import deliver, send_all
 from manyscale.models.gpu.sm import kernel as sm_kernel
 from manyscale.models.gpu.sm.state import NEVER
-from manyscale.models.gpu.windows_kernel import END, NEXT, strict_window
+from manyscale.models.gpu.windows_kernel import END, NEXT, next_room, strict_window
 from manyscale.models.kernels import allocation_free, by_reference, merged
 
 FINISHED: Final = 0
@@ -73,7 +73,7 @@ def run(sm, program, limits, dispatch, mem, mem_limits, replies, clock):  # type
         if is_over(sm, dispatch.word):
             return FINISHED
         send_all(sm, limits, mem, mem_limits, replies, until)
-        begin = next_begin(sm, mem, mem_limits, replies, until)
+        begin = min(next_begin(sm, mem, mem_limits, replies, until), max(until, next_room(limits, dispatch)))
         if can_start(sm, limits, dispatch.word):
             begin = until
         if begin == NEVER:

@@ -147,6 +147,15 @@ class GpuCache(Strict):
         return self.size_bytes // (self.line_bytes * self.ways * self.slices)
 
 
+class BlockDispatch(Strict):
+    """How fast a GPU gives its SMs thread blocks of a launch that runs by itself (not those of clusters)."""
+
+    interval_cycles: Cycles = Field(default=0, alias="interval")
+    """Between two blocks that the GPU gives out, in turn to its SMs. By default all that have room take one at once."""
+    turnaround_cycles: Cycles = Field(default=0, alias="turnaround")
+    """From a block's end until the next one begins in its place."""
+
+
 class GpuCrossbar(Strict):
     """Between SMs and slices of L2. ``sectors`` (of ``l2.sector``) pass each SM's and each slice's port in a cycle, one
     way and the other; those that go together are of one SM and for one slice. ``past_l1``: sectors of an access that
@@ -285,6 +294,8 @@ class Gpu(Block):
     """From a launch to its first instruction."""
     host_call_ps: TimePs = Field(default=0, alias="host_call")
     """What each CUDA call takes the host that makes it, where the replay knows streams."""
+    dispatch: BlockDispatch = BlockDispatch()
+    """How fast blocks are given out to SMs."""
     host_link: HostLink | None = None
     """What copies between host and GPU go over. Without it they take no time."""
     peer_link: PeerLink | None = None

@@ -2,9 +2,10 @@
 
 The models count cycles by what the schedulers of an SM do or wait for, not for which instruction: that would cost a
 look at every warp in every cycle. So cycles of each cause are spread over the instructions that can be it, by how much
-of it they do: cycles of issue by how often an instruction is issued (which is exact), of units by how long it takes
-its unit, of dependences by its latency, of memory by the sectors that loads ask for, of the load/store unit by the
-requests of all accesses, of shared memory by the words that the busiest bank gives, and of barriers by the barriers.
+of it they do: cycles of issue by how often an instruction is issued (which is exact), and of fetch by the same, of
+units by how long it takes its unit, of dependences by its latency, of memory by the sectors that loads ask for, of the
+load/store unit by the requests of all accesses, of shared memory by the words that the busiest bank gives, and of
+barriers by the barriers.
 Nothing is known of when a block has no work left; such cycles stay without an instruction.
 """
 
@@ -21,7 +22,7 @@ from manyscale.models.workload.launch_trace import LaunchTrace
 KINDS: Final = ("issue", "unit", "dependency", "shared", "memory", "load_store", "barrier")
 KIND_OF: Final = {  # of the parts of the models' CPI stacks
     "issue": "issue", "unit": "unit", "dependency": "dependency", "shared": "shared", "l1": "memory", "l2": "memory",
-    "dram": "memory", "load_store": "load_store", "barrier": "barrier",
+    "dram": "memory", "load_store": "load_store", "barrier": "barrier", "fetch": "issue",
     "BASE": "issue", "ISSUE": "issue", "UNIT": "unit", "DEP": "dependency", "SHARED": "shared", "L1": "memory",
     "L2": "memory", "DRAM": "memory", "MSHR": "memory", "QUEUE": "memory", "BARRIER": "barrier",
 }  # fmt: skip

@@ -32,7 +32,9 @@ class SmLimits(NamedTuple):
     each block has slots of its own). ``ipc_shift``: of a bucket of the IPC over time.
     ``controlled``: whether control bits time the launch; what follows is of gpu/sm/control/parameters.py then,
     ``above``: from the SM's cache of instructions to L2 and back. ``port``: sectors that pass to L2, and come from
-    there, in a cycle; ``past_l1``: those that the load/store unit gives it."""
+    there, in a cycle; ``past_l1``: those that the load/store unit gives it. ``register_ports`` of a bank of registers.
+    ``block_pace``: between two blocks that an SM takes; ``block_turnaround``: from a block's end to the next one in its
+    place; ``paced``: whether an SM takes a block for more reasons than that it has room."""
 
     warps: int
     schedulers: int
@@ -85,6 +87,10 @@ class SmLimits(NamedTuple):
     port: int
     port_shift: int
     past_l1: int
+    register_ports: int
+    block_pace: int
+    block_turnaround: int
+    paced: int
 
 
 @cache
@@ -156,4 +162,8 @@ def sm_limits(
         port=gpu.crossbar.sectors,
         port_shift=shift_of(gpu.crossbar.sectors),
         past_l1=gpu.crossbar.past_l1,
+        register_ports=core.register_ports,
+        block_pace=max(1, round(gpu.dispatch.interval_cycles * gpu.sms)),
+        block_turnaround=round(gpu.dispatch.turnaround_cycles),
+        paced=int(max(gpu.dispatch.interval_cycles, gpu.dispatch.turnaround_cycles, core.cold_start_cycles) > 0),
     )

@@ -27,9 +27,10 @@ LEAST_INBOX: Final = (
 
 # Why a scheduler issued nothing in a cycle, or that it did: the parts of the CPI stack.
 CAUSES: Final = (
-    "issue", "dependency", "shared", "l1", "l2", "dram", "barrier", "unit", "load_store", "drain", "empty",
+    "issue", "dependency", "shared", "l1", "l2", "dram", "barrier", "unit", "load_store", "drain", "empty", "fetch",
 )  # fmt: skip
 ISSUE, DEPENDENCY, FROM_SHARED, FROM_L1, FROM_L2, FROM_DRAM, AT_BARRIER, UNIT_BUSY, LOAD_STORE, DRAIN, EMPTY = range(11)
+FETCH: Final = 11  # code or constants, with control bits
 
 # states of a warp's slot
 FREE: Final = 0
@@ -324,6 +325,7 @@ def sm_state(
     ]
     for each in cached:
         each["at"] = NEVER
+    cached[0]["at"][:, schedulers, : limits.l1_code_sets * limits.l1_code_ways] = 0  # fetched when the launch begins
     order = np.arange(-(-warps // schedulers) * schedulers, dtype=np.int32).reshape(-1, schedulers).T
     return Sm(
         core=core,

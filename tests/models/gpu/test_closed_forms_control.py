@@ -167,6 +167,14 @@ def test_the_operand_cache_spares_ports(texts, each):
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize(
+    ("text", "each"), [("FFMA R1, R2, R4, R5", 1), ("FFMA R1, R2, R4, R6", 2), ("FMUL R1, R2, R4", 1)]
+)
+def test_a_bank_that_reads_two_registers_a_cycle_is_short_for_three(text, each):
+    assert grows([Sass(text)], target=core(core={**FREE, "register_ports": 2})) == each
+
+
+@pytest.mark.theory
 def test_the_operand_cache_is_of_one_warp():
     """Two warps in turn, which alone would go on after four cycles: each finds the other's operands."""
     alternating = [Sass("FFMA R1, R2.reuse, R4.reuse, R6.reuse", 4)]
@@ -194,6 +202,7 @@ def test_memory_instructions_by_active_schedulers(active, issued, shared):
 
 # caches of instructions and constants
 
+WARM = 79  # from the SM's cache, to which the launch has brought the code
 COLD = 79 + 166
 CACHED = {"core": {}}
 
@@ -203,14 +212,23 @@ CACHED = {"core": {}}
 def test_straight_code_waits_for_its_first_line(lines):
     """The stream buffer brings eight more, one a cycle, and eight instructions of a line take eight cycles."""
     code = [fadd()] * (8 * lines - 1)
-    assert cycles([[code]], core(**CACHED)) - cycles([[code]]) == COLD
+    assert cycles([[code]], core(**CACHED)) - cycles([[code]]) == WARM
 
 
 @pytest.mark.theory
 def test_a_stream_of_eight_lines_does_not_hide_all_of_long_code():
     """Line n + 8 is asked for when line n is, five instructions into the line before; two stages later it can issue."""
-    times = [cycles([[[fadd()] * (8 * lines)]], core(**CACHED)) for lines in (28, 46)]
+    few = {"core": {"l1_instruction_cache": {"size": "128 B", "ways": 1}}}  # that the launch can bring nothing to
+    times = [cycles([[[fadd()] * (8 * lines)]], core(**few)) for lines in (28, 46)]
     assert times[1] - times[0] == 2 * (5 + COLD + 2)
+
+
+@pytest.mark.theory
+def test_code_behind_what_the_launch_brings_comes_from_l2():
+    """A jump to the last line that an SM's cache of 32 lines holds when the launch begins, and to the next one."""
+    small = {"core": {"l1_instruction_cache": {"size": "4 KiB", "ways": 32}}}
+    near, far = (cycles([[jumping(to, 1)]], core(**small)) for to in (31, 32))
+    assert far - near == COLD - WARM
 
 
 def jumping(to, times):
@@ -225,7 +243,7 @@ def jumping(to, times):
 @pytest.mark.theory
 def test_code_that_nothing_fetched_ahead_is_waited_for():
     near, far = (cycles([[jumping(to, 3)]], core(**CACHED)) for to in (8, 9))
-    assert far - near == COLD
+    assert far - near == WARM
 
 
 @pytest.mark.theory

@@ -85,7 +85,7 @@ def test_launches_follow_each_other(trace):
 
 def dealt(free, oldest, ended, num_blocks, expected=1):
     """Blocks that each SM gets."""
-    sm, _ = groups_kernel.shared_for(len(free), 1, 8)
+    sm, _ = groups_kernel.shared_for(np.zeros(len(free), np.int64), 1, 8)
     sm[:, groups_kernel.FREE_SLOTS], sm[:, groups_kernel.OLDEST] = free, oldest
     sm[:, groups_kernel.ENDED] = ended
     board = groups_kernel.board_for(num_blocks, len(free), 8, 100, 1000)

@@ -8,7 +8,8 @@ latency leaves Control for the queue of its unit, or of memory. Three instructio
 A wrong count of the compiler's is timed as it stands: nothing looks at registers. Left out: ports of registers for what
 instructions of variable latency read and for results (a queue hides these), turns of schedulers at the SM's cache of
 instructions, and which of two warps is fetched first (each scheduler fetches as fast as it issues). Code and constants
-are taken to be in L2.
+are taken to be in L2, and what the SM's cache of instructions holds of the code from its begin to be there when the
+launch begins: NVIDIA's launch descriptors name so much to be fetched ahead (PROGRAM_PREFETCH_SIZE, up to 511 x 256 B).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from manyscale.models.gpu.sm.control.rows import FIXED, OWN, PENDING
 from manyscale.models.gpu.sm.issue_kernel import count_issue, must_wait, take_load
 from manyscale.models.gpu.sm.state import (
     DEPENDENCY,
+    FETCH,
     NEVER,
     RUNNING,
     WAITS_MEMORY,
@@ -94,6 +96,7 @@ def choose_youngest(sm, program, limits, k, time):  # type: ignore[no-untyped-de
         at = constant_at(sm, limits, k, static.constant, static.constant_block, time)
         if at > time:
             sm.ready[best] = at
+            sm.warp[best].cause = FETCH
             scheduler.gate = min(at, time + limits.constant_wait)
             sm.try_at[k] = scheduler.gate
             return -1
@@ -128,7 +131,7 @@ def _with_taken(busy, count):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _allocate(sm, k, w, static, time):  # type: ignore[no-untyped-def]
+def _allocate(sm, limits, k, w, static, time):  # type: ignore[no-untyped-def]
     """When an instruction leaves Allocate: its ports are taken."""
     scheduler = sm.scheduler[k]
     if scheduler.cached_warp != w:
@@ -144,6 +147,8 @@ def _allocate(sm, k, w, static, time):  # type: ignore[no-untyped-def]
         if slot == 2 and static.wide and register >= 0:  # its other half stands in the other bank
             odd += 1 - (register & 1)
             even += register & 1
+    even = (even + limits.register_ports - 1) // limits.register_ports
+    odd = (odd + limits.register_ports - 1) // limits.register_ports
     at = max(time + _STAGES, scheduler.allocated + 1)
     passed = min(at - scheduler.allocated, _READ_CYCLES)
     busy_even = scheduler.busy_even >> passed
@@ -173,7 +178,7 @@ def _issue_to_unit(sm, program, limits, k, w, row, time):  # type: ignore[no-unt
             hold(sm, w, static.reads)
         return
     if static.fixed == FIXED:
-        begins = _allocate(sm, k, w, static, time)
+        begins = _allocate(sm, limits, k, w, static, time)
         unit.in_front = begins - _STAGES + static.interval
         done = begins + beyond + static.latency
         read = begins
@@ -266,7 +271,8 @@ def issue_controlled(sm, program, limits, k, w, time):  # type: ignore[no-untype
         if limits.cluster > 1:
             leave(sm, program, limits, w, time)
         return
-    warp.earliest = max(time + static.stall, _next_fetched(sm, program, limits, k, w, static.place, time))
+    fetched = _next_fetched(sm, program, limits, k, w, static.place, time)
+    warp.earliest = max(time + static.stall, fetched)
     if kind == BARRIER:
         meet_at_barrier(sm, program, limits, w, time + limits.barrier)
         return
@@ -291,6 +297,8 @@ def issue_controlled(sm, program, limits, k, w, time):  # type: ignore[no-untype
         sm.ready[w] = NEVER
         return
     next_ready(sm, program, limits, w, warp.earliest)
+    if fetched > time + static.stall and sm.ready[w] == fetched:
+        warp.cause = FETCH
 
 
 @seldom(gives="nothing")
@@ -300,3 +308,4 @@ def begin_controlled(sm, program, limits, w, time):  # type: ignore[no-untyped-d
     warp.state = RUNNING
     warp.earliest = max(time + _DECODED, fetched_first(sm, program, limits, warp.scheduler, w, time))
     next_ready(sm, program, limits, w, warp.earliest)
+    warp.cause = FETCH

@@ -70,6 +70,10 @@ class ControlledCore(Strict):
     """The instructions of variable latency that wait for a unit before their scheduler holds the next one back."""
     other_latency_cycles: Cycles = Field(default=24, alias="other_latency")
     """Of instructions of variable latency that none of `units` has: special registers, shuffles, conversions."""
+    cold_start_cycles: Cycles = Field(default=0, alias="cold_start")
+    """How much later a launch begins that a scoreboard times, which waits for no code and no constants."""
+    register_ports: Count = 1
+    """The registers of a warp that each of the two banks reads in a cycle."""
     barrier_cycles: Cycles = Field(default=20, alias="barrier_latency")
     """From the arrival of a block's last warp at a barrier to the next instruction."""
 
