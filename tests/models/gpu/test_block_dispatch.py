@@ -1,8 +1,4 @@
-"""How fast blocks are given out (``node.gpu.dispatch``), by closed forms; ``independent(n)`` and EXIT take n + 11 cycles.
-
-A block given at cycle t begins there: the GPU's k-th block at k intervals, one behind another in its place a
-turnaround later.
-"""
+"""How fast blocks are given out (``node.gpu.dispatch``): ``independent(n)`` and EXIT take n + 11 cycles."""
 
 from __future__ import annotations
 
