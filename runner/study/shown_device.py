@@ -19,6 +19,7 @@ _SPECIFIED: Final = {
     "rtx3070": ("NVIDIA GeForce RTX 3070", 8 * _GIB, 7_001_000, 256),
     "a100": ("NVIDIA A100-SXM4-40GB", 40 * _GIB, 1_215_000, 5120),
     "h100": ("NVIDIA H100 80GB HBM3", 80 * _GIB, 2_619_000, 5120),
+    "h100-pcie": ("NVIDIA H100 PCIe", 80 * _GIB, 1_593_000, 5120),
 }
 _OF_OTHERS: Final = 8 * _GIB  # memory of a GPU of the user's own, which no key of a target says
 MOST_GPUS: Final = 16

@@ -9,7 +9,7 @@ from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 GPUS = (
-    "rtx3070", "rtx3080ti", "rtx4090", "v100", "t4", "l40", "a100", "a100-accelsim", "h100", "h200", "fermi-tbpoint",
+    "rtx3070", "rtx3080ti", "rtx4090", "v100", "t4", "l40", "a100", "a100-accelsim", "h100", "h100-pcie", "h200", "fermi-tbpoint",
     "gpumech-16",
 )  # fmt: skip
 LANES = 32
@@ -57,6 +57,8 @@ def test_rtx3070_reproduces_the_latencies_that_accel_sim_shows():
         ("a100", "tensor", 2 * 16 * 8 * 16, 312),  # HMMA.16816
         ("h100", "fp32", 2 * LANES, 67),
         ("h100", "fp64", 2 * LANES, 34),
+        ("h100-pcie", "fp32", 2 * LANES, 51),
+        ("h100-pcie", "fp64", 2 * LANES, 26),
         ("h200", "fp32", 2 * LANES, 67),
         ("h200", "fp64", 2 * LANES, 34),
         ("v100", "fp32", 2 * LANES, 15.7),
@@ -77,6 +79,7 @@ def test_peak_rates_are_those_of_the_data_sheets(name, unit, flops, expected):
         ("a100", 1555),
         ("a100-accelsim", 1935),
         ("h100", 3350),
+        ("h100-pcie", 2039),
         ("h200", 4800),
         ("gpumech-16", 192),
         ("v100", 898),  # 4096 bits at 877 MHz
@@ -94,6 +97,7 @@ def test_bandwidths(name, expected):
     [
         ("a100", 37.9, 261.5, 466.3, 4),
         ("h100", 40.7, 263.0, 478.8, 4),
+        ("h100-pcie", 40.7, 263.0, 478.8, 4),
         ("gpumech-16", 25, 120, 420, 25),
         ("v100", 30.0, 215.0, 425.0, 4),
         ("l40", 36.1, 276.5, 531.4, 4),
