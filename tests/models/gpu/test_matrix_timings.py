@@ -169,7 +169,7 @@ def test_a_dependent_chain_takes_the_published_latency_each(name, opcode, expect
 @pytest.mark.theory
 def test_a_chain_from_its_first_cycle_to_its_last():
     """Every instruction waits for the latency before it: 24.7 cycles are 23 after a pipeline of 2."""
-    gpu = target("a100")
+    gpu = target("a100", core=None)
     assert cycles("HMMA.16816.F32", [[product(2, 2)] * 7], gpu) == BEGIN + 7 * 25 + END
 
 

@@ -55,7 +55,7 @@ def test_code_of_a_later_architecture_is_told_and_counted(run_launches):
 
 def test_code_of_the_target_s_own_architecture_is_not_told(run_launches):
     result = run_launches(gpu_workload(Launch("a", (8,), binary_version=90)), target="h100")
-    assert not result.notes
+    assert [note.code for note in result.notes] == ["no-control-bits"]
     assert "gpu.newer_binaries" not in result.statistics
 
 
