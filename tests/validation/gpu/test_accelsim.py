@@ -142,7 +142,7 @@ def test_bfs_on_few_sms(sms, mean, most):
 
 def test_one_warp_of_ffmakernel_on_hardware():
     """4.0 cycles per instruction with a pipeline of 2 cycles; the totals with what a launch takes under a profiler."""
-    target = {"name": "h100", "pipeline": "2 cycles", "launch_latency": f"{PROFILED_LAUNCH} cycles"}
+    target = {"name": "h100", "pipeline": "2 cycles", "launch_latency": f"{PROFILED_LAUNCH} cycles", "core": None}
     results = {n: results_of(f"misc/simtune-ffmakernel-1-32-{n}", **target)[0] for n in MEASURED}
     instructions = results[40].warp_instructions - results[10].warp_instructions
     assert (results[40].cycles - results[10].cycles) / instructions == pytest.approx(4.0, rel=0.03)

@@ -9,8 +9,8 @@ from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 GPUS = (
-    "rtx3070", "rtx3080ti", "rtx4090", "v100", "t4", "l40", "a100", "a100-accelsim", "h100", "h100-pcie", "h200", "fermi-tbpoint",
-    "gpumech-16",
+    "rtx3070", "rtx3080ti", "rtx4090", "v100", "t4", "l40", "a100", "a100-accelsim", "h100", "h100-pcie", "h200",
+    "fermi-tbpoint", "gpumech-16",
 )  # fmt: skip
 LANES = 32
 
