@@ -4,20 +4,26 @@ launch that has the blocks of all, which the cycle model simulates without knowi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_host import with_gpus, with_other_rows
 from gpu_launches import workload_of_traces
 from gpu_programs import Instruction, integer, launch, load, special
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.together.model import Arriving, simulate_together
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_tables import GpuOperationKind as G
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.api import studies
 from manyscale.runner.predict.gpu.streams import overlaps
 from manyscale.runner.predict.gpu.streams.sets import Runs, sets_of
 from manyscale.runner.problems import load_yaml
+from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.run.results import Result
 from manyscale.runner.study.targets import shipped_targets
 
@@ -36,15 +42,22 @@ def gpu() -> Gpu:
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch) -> Callable[..., Result]:
-    def of_traces(*traces: LaunchTrace, streams: Sequence[int] = (), **keys: Any) -> Result:
-        workload = workload_of_traces(*traces, streams=streams)
+def run_workload(tmp_path, monkeypatch) -> Callable[..., Result]:
+    def of(workload: Workload, **keys: Any) -> Result:
         monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
         study = {
             "schema": 1, "workload": {"path": "launches"}, "target": {"name": "rtx3070", "node": {"gpu": GPU}}, **keys,
         }  # fmt: skip
         number = len(list(tmp_path.iterdir()))
         return studies.run(study, tmp_path / f"out{number}", executor="local", cache=tmp_path / "cache", report=False)
+
+    return of
+
+
+@pytest.fixture
+def run(run_workload) -> Callable[..., Result]:
+    def of_traces(*traces: LaunchTrace, streams: Sequence[int] = (), **keys: Any) -> Result:
+        return run_workload(workload_of_traces(*traces, streams=streams), **keys)
 
     return of_traces
 
@@ -104,7 +117,7 @@ def test_what_cannot_be_simulated_together_is_said_with_its_share(run, monkeypat
         found = codes(run(*traces, **keys))
         assert found.keys() == {"launches-overlap"}
         assert "not simulated together" in found["launches-overlap"]
-    for name in ("MOST_BYTES", "MOST_SETS", "MOST_LAUNCHES"):
+    for name in ("MOST_BYTES", "MOST_SETS"):
         with monkeypatch.context() as patched:
             patched.setattr(overlaps, name, 0)
             assert codes(run(*traces)).keys() == {"launches-overlap"}
@@ -165,3 +178,53 @@ def test_like_sets_differ_by_a_hundredth_of_their_shortest_launch():
     assert of(500, 7, 8).is_like(of(510, 7, 8))
     assert not of(500, 7, 8).is_like(of(511, 7, 8))
     assert not of(500, 7, 8).is_like(of(500, 7, 7))
+
+
+@pytest.mark.theory
+def test_ranks_that_share_a_gpu_have_memory_of_their_own(tmp_path, run_workload):
+    """Two ranks, side by side with MPS, read the same addresses: as two launches of one rank that read others."""
+    one, other = (launch([reading(24, first + 4 * 8 * 24 * b) for b in range(8)]) for first in (0, 1 << 20))
+    ranks = with_other_rows(_two_ranks(tmp_path))
+    operations = [
+        {"rank": rank, "operation_id": row, "kind": kind, "stream": 1, "launch_id": launch_id}
+        for rank in range(2)
+        for row, kind, launch_id in ((1, G.launch, 1 + rank), (2, G.synchronize_device, 0))
+    ]
+    of_ranks = run_workload(
+        with_gpus(ranks, workload_of_traces(one, one), operations), gpu={"mps": True}, mapping={"ranks_per_node": 2}
+    )
+    assert codes(of_ranks).keys() == {"launches-together"}
+    same = run_workload(workload_of_traces(one, one))
+    apart = run_workload(workload_of_traces(one, other))
+    assert cycles(same) < 0.8 * cycles(apart)
+    assert cycles(of_ranks) == pytest.approx(cycles(apart), rel=0.1)
+
+
+def _two_ranks(folder: Path) -> Workload:
+    path = folder / "actions.txt"
+    path.write_text("".join(f"{rank} {what}\n" for rank in range(2) for what in ("init", "init", "init", "finalize")))
+    return simgrid_ti.read(path)
+
+
+@pytest.mark.theory
+def test_a_host_that_waits_comes_later_when_launches_hinder_each_other(tmp_path, run_workload):
+    """It waits for A, beside which B runs, then computes, and gives C: after A's end as the two together have it, which
+    the model of devices, with which the replay begins, has a third too early."""
+    traces = [launch([reading(24, (k << 20) + 4 * 8 * 24 * b) for b in range(8)]) for k in range(3)]
+    cycle_ps = 1e12 / gpu().frequency_hz
+    gap = 700
+    path = tmp_path / "actions.txt"
+    lines = ["init", "init", "init", "init", f"sleep {gap * cycle_ps * 1e-12!r}", "init", "init", "finalize"]
+    path.write_text("".join(f"0 {line}\n" for line in lines))
+    rows = (
+        (G.launch, 1, 1), (G.launch, 2, 2), (G.synchronize_stream, 1, 0), (G.launch, 1, 3), (G.synchronize_device, 0, 0)
+    )  # fmt: skip
+    operations = [
+        {"rank": 0, "operation_id": 1 + row, "kind": kind, "stream": stream, "launch_id": launch_id}
+        for row, (kind, stream, launch_id) in enumerate(rows)
+    ]
+    found = run_workload(with_gpus(with_other_rows(simgrid_ti.read(path)), workload_of_traces(*traces), operations))
+    a, b, c = traces
+    ended, _, _ = simulate_together([Arriving(a), Arriving(b), Arriving(c, at=gap, after=0)], gpu())
+    assert cycles(found) == pytest.approx(max(each.end for each in ended), rel=0.01)
+    assert codes(found).keys() == {"launches-together"}
