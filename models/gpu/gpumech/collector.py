@@ -12,7 +12,8 @@ long before, in that L1 or in L2, waits for the same answer (``pending``; else i
 Which of them is first, and which come when it is there, depends on time: each line says whose miss brought it
 (``leader``), and the replay (gpu/gpumech/l1_queue.py) finds out. Where more wait than L1 has room for, or all of a set
 are on their way, it does nothing until they are answered, and the line that was too many is marked. Blocks begin in
-their order, as many on each SM as it holds, and then where one ends first, counted in turns.
+their order, as many on each SM as it holds, and then where one ends first, counted in turns. L1 of an SM on which no
+block is left is emptied, as in the cycle-level model.
 
 Cost: O(requests), and O(1) for each segment.
 """
@@ -24,20 +25,20 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.gpumech.functional_caches import (
-    FULL,
     READS,
     WRITTEN_BACK,
     CacheRules,
     Caches,
     count_of,
     fill,
-    leader_of,
+    forget,
     mark_dirty,
     read,
     write,
 )  # fmt: skip
+from manyscale.models.gpu.gpumech.leaders import last_leader, leader_of
 from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES
-from manyscale.models.gpu.l2.slices import slice_of_line
+from manyscale.models.gpu.gpumech.touching import slice_of
 from manyscale.models.kernels import allocation_free, by_reference, inlined, njit
 
 FROM_L1, FROM_L2, FROM_DRAM = range(3)  # levels
@@ -75,7 +76,6 @@ WALKER: Final = np.dtype(  # a warp that walks
     ],
     align=True,
 )
-_NOBODY: Final = -(1 << 40)  # of this launch
 _LONG: Final = 1 << 40  # turns
 RECENT: Final = 16  # turns by which warps of an SM may be out of step
 L2_TURNS: Final = 4  # from a miss of L1 until L2 answers it,
@@ -85,6 +85,7 @@ WAITS_L1: Final = 4  # for a miss of another one of its SM,
 WAITS_L2: Final = 8  # or for what another one has L2 fetch
 LED_L1: Final = 16  # another one waits for it,
 LED_L2: Final = 32  # or for what it has L2 fetch
+BEHIND_L1: Final = 128  # it gets the place in L1 of ``leader``, which was still on its way
 
 
 class Walk(NamedTuple):
@@ -130,16 +131,11 @@ class _Levels(NamedTuple):
 
 
 @inlined
-def _slice_of(l2, line):  # type: ignore[no-untyped-def]
-    return slice_of_line(line, len(l2.turn), l2.slice_shift[0], l2.slice_masks)
-
-
-@inlined
 def _from_l2(own, found, number, levels, tag, sectors):  # type: ignore[no-untyped-def]
     """L2 is asked for sectors of line ``number``: its frame there, and the mask of those that memory answers."""
     l2, pending = levels.l2, levels.pending
     mine = found[number]
-    which = _slice_of(l2, tag)
+    which = slice_of(l2, tag)
     written_back = l2.counts[WRITTEN_BACK]
     at, missing, before, _, _ = read(l2, levels.l2_rules, 0, tag, sectors, which)
     if pending and not mine.waits & WAITS_L1:
@@ -183,7 +179,12 @@ def _through_l1(own, found, number, levels, s, tag, sectors):  # type: ignore[no
             own.blocks = 1
             l1.turn[s] += L2_TURNS
     if missing:
+        behind = last_leader(l1, s, at) if blocked and not before else np.int64(-1)
         _, memory = _from_l2(own, found, number, levels, tag, missing)
+        if pending and behind >= 0:
+            mine.waits = mine.waits & ~WAITS_L2 | BEHIND_L1
+            mine.leader = behind
+            found[behind].waits |= LED_L1
         fill(l1, s, at, missing, s, memory, L2_TURNS + DRAM_TURNS if memory else L2_TURNS, number)
         level = max(level, FROM_DRAM if memory else FROM_L2)
     return level
@@ -200,7 +201,7 @@ def _store(answer, found, through_l1, levels, s, line, first, last):  # type: ig
         write(l2, levels.l2_rules, 0, tag, sectors, full)
         count = count_of(sectors)
         answer.sent += count
-        found[i].slice = _slice_of(l2, tag)
+        found[i].slice = slice_of(l2, tag)
         found[i].sent = count
         found[i].written_back = l2.counts[WRITTEN_BACK] - written_back
     answer.level = FROM_L2
@@ -282,7 +283,7 @@ def _begin_block(number, block_warps, running, count, s):  # type: ignore[no-unt
 
 
 @allocation_free
-def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: ignore[no-untyped-def]
+def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots):  # type: ignore[no-untyped-def]
     """From the first ``given`` blocks on, which run."""
     launch, stand, l1, l2 = by_reference(launch), by_reference(stand), by_reference(l1), by_reference(l2)
     levels = by_reference(_Levels(l1, by_reference(l1_rules), l2, by_reference(l2_rules), pending, l2.turn[0]))
@@ -330,6 +331,8 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: i
                 if left[mine.block] == 0:
                     room[s] += 1
                     resident -= 1
+                    if room[s] == slots:
+                        forget(l1, s)
             count[s] = kept
         for s in range(num_sms):
             while room[s] > 0 and given < num_blocks:
@@ -373,22 +376,5 @@ def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: 
         given += 1
     wake = np.zeros(num_sms, np.int64)
     stand = _Stand(walker, left, running, count, room, wake, moving, np.ones(1, np.int64))
-    _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given)
+    _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots)
     l2.base[0] += len(launch.line)
-
-
-@njit(cache=True, nogil=True)
-def touch_in_order(request, written, l2, l2_rules):  # type: ignore[no-untyped-def]
-    """L2 takes requests in the order of the trace."""
-    shift = l2_rules.sector_shift
-    l2.turn[:] += 1
-    for i in range(len(request)):
-        tag = request[i] >> shift
-        bit = 1 << (request[i] - (tag << shift))
-        if written[i]:
-            write(l2, l2_rules, 0, tag, bit, bit if written[i] == FULL else 0)
-        else:
-            which = _slice_of(l2, tag)
-            at, missing, _, _, _ = read(l2, l2_rules, 0, tag, bit, which)
-            if missing:
-                fill(l2, 0, at, missing, which, missing, 1, _NOBODY)

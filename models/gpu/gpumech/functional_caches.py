@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from manyscale.models.gpu.gpumech.leaders import forget_leaders
 from manyscale.models.gpu.parameters import GpuCache
 from manyscale.models.gpu.sm.limits import BACK, EVICT, WRITES
 from manyscale.models.kernels import allocation_free, inlined
@@ -133,6 +134,15 @@ def forget_all(held: Caches) -> None:
     held.ends[:] = _NOWHERE
     held.counts[:] = 0
     held.dirty[:] = 0
+
+
+@inlined
+def forget(held, c):  # type: ignore[no-untyped-def]
+    """Empty one of them. O(lines)."""
+    held.bucket[c] = _NOWHERE
+    held.lines[c] = 0
+    held.ends[c] = _NOWHERE
+    held.dirty[c] = 0
 
 
 @inlined
@@ -268,7 +278,7 @@ def _victim(held, rules, c, first, turn, ends):  # type: ignore[no-untyped-def]
 def place(held, rules, c, tag, turn):  # type: ignore[no-untyped-def]
     """The frame that a new line gets, without sectors: of the line of its set that was not used for longest, but for
     those that were missed in ``turn`` or must stay for being written to. And whether it must be waited for, since all
-    of its set are on their way."""
+    of its set are on their way. Who missed what was there stands until the frame is filled."""
     lines = held.line[c]
     index = _index(rules, tag)
     first = index * rules.ways
@@ -290,8 +300,6 @@ def place(held, rules, c, tag, turn):  # type: ignore[no-untyped-def]
     line.dirty = 0
     line.missed = 0
     line.turn = _NOWHERE
-    for sector in range(held.leader.shape[2]):
-        held.leader[c, at, sector] = _NOWHERE
     line.waiting = 0
     bucket = _bucket(held.bucket, tag)
     line.chain = held.bucket[c, bucket]
@@ -343,22 +351,13 @@ def read(held, rules, c, tag, sectors, which):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def leader_of(held, c, at, sectors, since):  # type: ignore[no-untyped-def]
-    """Who missed one of these sectors of a line, if what was missed of it last was after turn ``since``; else -1."""
-    if held.line[c, at].turn > since:
-        for sector in range(held.leader.shape[2]):
-            leader = held.leader[c, at, sector] - held.base[0]
-            if sectors >> sector & 1 and leader >= 0:
-                return leader
-    return np.int64(-1)
-
-
-@inlined
 def fill(held, c, at, missing, which, from_memory, turns, leader):  # type: ignore[no-untyped-def]
     """Sectors were missed in turn ``which`` by ``leader``, some of them answered by memory; so many turns later they
     are there."""
     line = held.line[c, at]
     turn = held.turn[which]
+    if line.turn == _NOWHERE:
+        forget_leaders(held, c, at)
     if line.turn <= turn:
         line.missed = 0
         line.memory = 0
@@ -390,6 +389,7 @@ def write(held, rules, c, tag, sectors, full):  # type: ignore[no-untyped-def]
                 held.counts[WRITTEN_BACK] += count
             return
         at, _ = place(held, rules, c, tag, _LATER)
+        forget_leaders(held, c, at)
     else:
         use(held, rules, c, at)
     held.line[c, at].valid |= full

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.gpumech.collector import BLOCKS_L1, FROM_DRAM, LED_L1, WAITS_L1
+from manyscale.models.gpu.gpumech.collector import BEHIND_L1, BLOCKS_L1, FROM_DRAM, LED_L1, WAITS_L1
 from manyscale.models.gpu.gpumech.crossbar import grant, pass_by_periods, pass_in_turn
 from manyscale.models.gpu.gpumech.queues import served
 from manyscale.models.gpu.gpumech.replay_state import DRAM, L1, L2, MSHR, QUEUE, SHARED, later, push
@@ -122,6 +122,15 @@ def _asked_for(state, launch, own):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _room_from(state, launch, unit, own):  # type: ignore[no-untyped-def]
+    """From when on L1 has room for a line for which it had none: where too many wait for the same miss, once that is
+    answered; where all lines of its set are on their way, once the one whose place it gets is there."""
+    found = launch.found[own.line]
+    there = state.there[found.leader] if found.waits & (WAITS_L1 | BEHIND_L1) else np.int64(0)
+    return there if there else unit.answered
+
+
+@inlined
 def _send(state, launch, limits, taken, s, own, time, now):  # type: ignore[no-untyped-def]
     """Requests of an access from ``time`` on: when L1 goes on, with the next one if no ``lines`` of this are left."""
     unit = state.sm[s]
@@ -130,8 +139,9 @@ def _send(state, launch, limits, taken, s, own, time, now):  # type: ignore[no-u
     while own.lines > 0 and own.left > 0:
         if launch.found[own.line].waits & BLOCKS_L1 and not own.waited:
             own.waited = 1
-            if unit.answered > time:
-                unit.looked = unit.answered
+            until = _room_from(state, launch, unit, own)
+            if until > time:
+                unit.looked = until
                 own.misses += unit.looked - time
                 return unit.looked
         line = _asked_for(state, launch, own)

@@ -42,7 +42,6 @@ from manyscale.models.gpu.gpumech.collector import (
     FOUND,
     NUM_EVENTS,
     Walk,
-    touch_in_order,
     walk,
 )
 from manyscale.models.gpu.gpumech.functional_caches import CacheRules, Caches
@@ -50,13 +49,14 @@ from manyscale.models.gpu.gpumech.miss_events import count_events
 from manyscale.models.gpu.gpumech.outline import Outline, ProfileError, of_last_gpu, outline_of, outline_reads
 from manyscale.models.gpu.gpumech.profiles import Profile, from_arrays, to_arrays
 from manyscale.models.gpu.gpumech.replay_state import CAUSES, in_turn, times_of
+from manyscale.models.gpu.gpumech.touching import touch_in_order
 from manyscale.models.gpu.launch_program import COPY, MEMORY, NUM_UNITS, launch_program
 from manyscale.models.gpu.memory_state import memory_limits
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 10  # raised when results change
+VERSION: Final = 11  # raised when results change
 PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
 ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
 _UNEVEN: Final = 2  # times the mean: requests of a slice that gets more than others
