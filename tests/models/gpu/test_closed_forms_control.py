@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 
 import pytest
-from gpu_controlled import FREE, Sass, core, cycles, fadd, launch, load, load_shared, run, store
+from gpu_controlled import FREE, UNITS, Sass, core, cycles, fadd, launch, load, load_shared, run, store
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.groups import simulate_in_groups
@@ -59,6 +59,18 @@ def test_what_no_unit_has_takes_the_latency_of_others():
 @pytest.mark.theory
 def test_a_unit_of_half_a_warp_takes_every_other_cycle():
     assert grows([Sass("IADD3 R1, R2, R3, R5", unit=UnitClass.int)]) == 2
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("sets", [0, -1])
+def test_a_unit_of_variable_latency_works_in_order(sets):
+    """A compiler gives the first of two no counter where the second's tells of both; it takes its unit all the same."""
+    target = core(units={**UNITS, "fp64": {"latency": "8 cycles", "interval": "16 cycles"}})
+    first, second = (Sass(f"{text}, R2, R6", 2, sets=own, unit=UnitClass.fp64)
+                     for text, own in (("DMUL R4", sets), ("DADD R8", 0)))  # fmt: skip
+    pair = [first, second]
+    short, long = (cycles([[pair * n]], target) for n in (6, 12))
+    assert long - short == 6 * 2 * 16
 
 
 @pytest.mark.theory

@@ -82,12 +82,14 @@ def fill_controlled(rows: np.ndarray, operand: np.ndarray, static: StaticInstruc
     rows["stall"] = _stalls(details)
     rows["sets"], rows["reads"] = details.write_barrier, details.read_barrier
     grouped = {int(each) for each in details.write_barrier[static.unit == UnitClass.copy_group]}
+    has_counter = (rows["sets"] >= 0) | (rows["reads"] >= 0)
+    in_order = [unit for unit in _IN_ORDER if np.any(has_counter & (rows["kind"] == unit))]
     for row, text in enumerate(details.text):
         own = rows[row]
         text = _GUARD.sub("", text)
         if static.unit[row] == UnitClass.copy_wait:
             waits[row] |= _limit(own, text, grouped)
-        own["fixed"] = VARIABLE if own["sets"] >= 0 or own["reads"] >= 0 else FIXED
+        own["fixed"] = VARIABLE if has_counter[row] or own["kind"] in in_order else FIXED
         if static.unit[row] == UnitClass.load_store and static.space[row] in _TIMED:
             _fill_memory(own, text, Space(static.space[row]), Access(static.access[row]))
         elif static.space[row] == Space.constant and static.unit[row] == UnitClass.load_store:
@@ -108,6 +110,8 @@ def fill_controlled(rows: np.ndarray, operand: np.ndarray, static: StaticInstruc
 
 
 _TIMED: Final = (Space.global_, Space.local, Space.shared)
+# of variable latency where any of a kernel is: what has no counter of its own ends before one behind it that has
+_IN_ORDER: Final = tuple(map(FRONTS.index, ("fp64", "sfu", "texture", "exchange")))
 _HAVE_UNITS: Final = tuple(map(FRONTS.index, ("fp64", "sfu", "tensor", "texture", "exchange")))
 
 
