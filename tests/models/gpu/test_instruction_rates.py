@@ -25,7 +25,7 @@ from manyscale.runner.readers.accelsim.opcodes import classify, is_known_root
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "gpu"
-BY_HARDWARE = ("v100", "t4", "a100", "h100", "h200", "rtx3080ti", "l40", "rtx4090")
+BY_HARDWARE = ("h100-pcie", "v100", "t4", "a100", "h100", "h200", "rtx3080ti", "l40", "rtx4090")
 OPCODES = {  # one of each row of the table
     "half": "HFMA2", "bfloat16": "HFMA2.BF16_V2", "fp32": "FFMA", "fp64": "DFMA", "sfu": "MUFU.RCP", "int": "IADD3",
     "multiply": "IMAD", "compare": "FMNMX", "bits": "POPC", "shuffle": "SHFL.BFLY", "reduce": "REDUX.SUM",
