@@ -3,8 +3,8 @@ part of RESULTS-HARDWARE.md.
 
     python hardware_held_out.py FOLDER
 
-FOLDER holds checkouts of github.com/accel-sim/gpu-app-collection and github.com/EnzeXu/GPU_Benchmarks; what is not
-there is cloned. The needs are those of hardware.py.
+FOLDER holds a checkout of github.com/accel-sim/gpu-app-collection, which is cloned where it is not there. The needs are
+those of hardware.py. hardware_polybench.py has the kernels that were measured on an H100.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ from manyscale.runner.tracers.cuda.compiler import toolkit
 
 HERE = Path(__file__).parent
 SUITE = "https://github.com/accel-sim/gpu-app-collection"
-POLYBENCH = "https://github.com/EnzeXu/GPU_Benchmarks"
 ARCHITECTURE = {"rtx3080ti": "sm_86", "h100": "sm_90"}
-PCIE = {"sms": 114, "frequency": "1095 MHz"}
-"""What an H100 PCIe has for an H100 SXM5's (NVIDIA's data sheet), at the base clock that Nsight Compute sets."""
 
 
 @cache
@@ -41,12 +38,8 @@ def models(target: str) -> list[Gpu]:
         content = load_yaml(shipped_targets()[target])
         described = content["node"]["gpu"]
         described["l2"]["kept_between_launches"] = False
-        described.pop("core", None)
-        if has_core:
-            described["core"] = load_yaml(shipped_targets()["rtx3080ti"])["node"]["gpu"]["core"]
-        if target == "h100":
-            described |= PCIE
-            described["dram"]["bandwidth"] = "2039 GB/s"
+        if not has_core:
+            del described["core"]
         gpu = build_machine(content, target).node.gpu
         assert gpu is not None
         found.append(gpu)
@@ -79,11 +72,9 @@ def compiled(sources: list[Path], target: str, *flags: str) -> Path:
 
 @cache
 def program(folder: Path, name: str, target: str) -> Path:
-    if name == "backprop":
-        place = checkout(folder, "gpu-app-collection", SUITE) / "src/cuda/rodinia/2.0-ft/backprop"
-        names = ["backprop_cuda.cu", "backprop.c", "facetrain.c", "imagenet.c"]
-        return compiled([place / each for each in names], target, "-DGPU", "-DCUDA")
-    return compiled([checkout(folder, "GPU_Benchmarks", POLYBENCH) / "polybench" / f"{name}.cu"], target)
+    place = checkout(folder, "gpu-app-collection", SUITE) / "src/cuda/rodinia/2.0-ft" / name
+    names = ["backprop_cuda.cu", "backprop.c", "facetrain.c", "imagenet.c"]
+    return compiled([place / each for each in names], target, "-DGPU", "-DCUDA")
 
 
 def cycles(folder: Path, row: dict[str, str]) -> list[int]:
