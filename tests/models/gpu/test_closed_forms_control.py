@@ -300,6 +300,17 @@ def test_a_constant_is_waited_for_once():
 
 
 @pytest.mark.theory
+def test_waits_for_code_and_constants_are_a_cause_of_their_own():
+    def fetch(code, **target):
+        return run([[code]], core(**target)).stack[detailed.CAUSES.index("fetch")]
+
+    plain, constant = [fadd()] * 7, [fadd(), Sass("FADD R1, R2, c[0x0][0x160]"), *[fadd()] * 5]
+    assert fetch(plain, **CACHED) - fetch(plain) == WARM
+    assert fetch(constant, **CACHED) - fetch(plain, **CACHED) == COLD
+    assert fetch([*plain, load(), fadd(2, waits=1)], **CACHED) == fetch(plain, **CACHED)
+
+
+@pytest.mark.theory
 def test_the_scheduler_waits_four_cycles_for_a_constant():
     """The youngest warp misses: the other one goes on after four cycles."""
     target = core(schedulers=1, core={**FREE, "upper_latency": "79 cycles"})
