@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from manyscale.models.gpu.gpumech.bystanders import BESIDE, go_along, go_before, go_behind
 from manyscale.models.gpu.gpumech.functional_caches import (
     READS,
     WRITTEN_BACK,
@@ -85,6 +86,7 @@ WAITS_L1: Final = 4  # for a miss of another one of its SM,
 WAITS_L2: Final = 8  # or for what another one has L2 fetch
 LED_L1: Final = 16  # another one waits for it,
 LED_L2: Final = 32  # or for what it has L2 fetch
+COMES: Final = 64  # an SM that is not followed has had L2 fetch it, when ``leader`` was accessed
 BEHIND_L1: Final = 128  # it gets the place in L1 of ``leader``, which was still on its way
 
 
@@ -106,7 +108,7 @@ class Walk(NamedTuple):
 class _Stand(NamedTuple):
     """``walker`` WALKER[warps]; ``left`` int32[blocks], warps that walk; of each SM, ``running`` int32[SMs, warps],
     ``held`` int64[SMs], how many, ``room`` int64[SMs] for blocks, ``wake`` int64[SMs], the turn before which
-    none moves; ``moving`` int32[warps]: those of a turn; ``drawn`` int64[1]: a random number."""
+    none moves; ``moving`` and ``moved`` int32[warps]: those of a turn; ``drawn`` int64[1]: a random number."""
 
     walker: np.ndarray
     left: np.ndarray
@@ -115,6 +117,7 @@ class _Stand(NamedTuple):
     room: np.ndarray
     wake: np.ndarray
     moving: np.ndarray
+    moved: np.ndarray
     drawn: np.ndarray
 
 
@@ -140,7 +143,10 @@ def _from_l2(own, found, number, levels, tag, sectors):  # type: ignore[no-untyp
     at, missing, before, _, _ = read(l2, levels.l2_rules, 0, tag, sectors, which)
     if pending and not mine.waits & WAITS_L1:
         leader = leader_of(l2, 0, at, sectors & ~missing, levels.begin)
-        if leader >= 0:
+        if leader >= BESIDE:
+            mine.waits |= COMES
+            mine.leader = leader - BESIDE
+        elif leader >= 0:
             mine.waits |= WAITS_L2
             mine.leader = leader
             found[leader].waits |= LED_L2
@@ -182,7 +188,7 @@ def _through_l1(own, found, number, levels, s, tag, sectors):  # type: ignore[no
         behind = last_leader(l1, s, at) if blocked and not before else np.int64(-1)
         _, memory = _from_l2(own, found, number, levels, tag, missing)
         if pending and behind >= 0:
-            mine.waits = mine.waits & ~WAITS_L2 | BEHIND_L1
+            mine.waits = mine.waits & ~(WAITS_L2 | COMES) | BEHIND_L1
             mine.leader = behind
             found[behind].waits |= LED_L1
         fill(l1, s, at, missing, s, memory, L2_TURNS + DRAM_TURNS if memory else L2_TURNS, number)
@@ -283,19 +289,22 @@ def _begin_block(number, block_warps, running, count, s):  # type: ignore[no-unt
 
 
 @allocation_free
-def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots):  # type: ignore[no-untyped-def]
+def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots, others):  # type: ignore[no-untyped-def]
     """From the first ``given`` blocks on, which run."""
+    others = by_reference(others)
     launch, stand, l1, l2 = by_reference(launch), by_reference(stand), by_reference(l1), by_reference(l2)
     levels = by_reference(_Levels(l1, by_reference(l1_rules), l2, by_reference(l2_rules), pending, l2.turn[0]))
     segment, block_warps = launch.segment, launch.block_warps
     walker, left, running, moving = stand.walker, stand.left, stand.running, stand.moving
     count, room, wake = stand.held, stand.room, stand.wake
     num_blocks, num_sms = len(block_warps) - 1, len(room)
-    resident = given
+    resident, in_part, lot = given, len(others.own) > 0, 0
     while resident > 0:
         for which in range(len(l2.turn)):
             l2.turn[which] += 1
-        for s in range(num_sms):
+        first = lot % num_sms  # the SM that begins a turn
+        for place in range(first, first + num_sms):
+            s = place if place < num_sms else place - num_sms
             l1.turn[s] += 1
             now = l1.turn[s]
             if now < wake[s]:
@@ -319,7 +328,13 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots):  # 
             wake[s] = nearest
             if active == 0 and not ended:
                 continue
+            if in_part:
+                _moves(stand)
+                lot = stand.drawn[0]
+                go_before(others, launch, l2, l2_rules, stand, active, lot)
             _take_turn(launch, stand, levels, s, active)
+            if in_part:
+                go_behind(others, launch, l2, l2_rules, stand, active, lot)
             kept = 0
             for i in range(count[s]):
                 mine = walker[running[s, i]]
@@ -327,6 +342,10 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots):  # 
                     running[s, kept] = running[s, i]
                     kept += 1
                     continue
+                if in_part:
+                    warp = running[s, i]
+                    for before in (True, False):
+                        go_along(others, launch, l2, l2_rules, mine.block, warp, mine.line, lot, before)
                 left[mine.block] -= 1
                 if left[mine.block] == 0:
                     room[s] += 1
@@ -345,7 +364,7 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots):  # 
 
 
 @njit(cache=True, nogil=True)
-def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: ignore[no-untyped-def]
+def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending, others):  # type: ignore[no-untyped-def]
     """Fill in the answers: what the caches say of each access."""
     block_warps = launch.block_warps
     num_blocks = len(block_warps) - 1
@@ -365,7 +384,7 @@ def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: 
             mine.block = block
             mine.turn = 0
     running = np.empty((num_sms, slots * most), np.int32)
-    moving = np.empty(slots * most, np.int32)
+    moving, moved = np.empty(slots * most, np.int32), np.empty(slots * most, np.int32)
     count = np.zeros(num_sms, np.int64)
     room = np.full(num_sms, slots)
     given = 0
@@ -375,6 +394,6 @@ def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: 
         room[s] -= 1
         given += 1
     wake = np.zeros(num_sms, np.int64)
-    stand = _Stand(walker, left, running, count, room, wake, moving, np.ones(1, np.int64))
-    _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots)
+    stand = _Stand(walker, left, running, count, room, wake, moving, moved, np.ones(1, np.int64))
+    _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given, slots, others)
     l2.base[0] += len(launch.line)

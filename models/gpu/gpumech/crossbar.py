@@ -10,12 +10,16 @@ in which one waits.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from manyscale.models.gpu.gpumech.collector import LED_L2, WAITS_L2
+from manyscale.models.gpu.gpumech.collector import COMES, LED_L2, WAITS_L2
 from manyscale.models.gpu.gpumech.queues import served, transferred
 from manyscale.models.gpu.gpumech.replay_state import push
 from manyscale.models.kernels import inlined
+
+_SOON: Final = 6  # lines before another, when which is accessed that one soon will be
 
 
 @inlined
@@ -58,6 +62,12 @@ def _fetch(state, launch, taken, limits, line, sent, count, time, store):  # typ
             if state.joined[leader] >= limits.l2_merges:  # the slice does nothing until that is there
                 state.blocked[which] = max(state.blocked[which], state.fetched[leader])
         there = max(there, state.fetched[leader])
+    elif found.waits & COMES:
+        asked = state.asked[found.leader]
+        if asked == 0 and state.asked[max(0, found.leader - _SOON)]:
+            asked = time  # it would not have come much later
+        if asked:
+            there = max(there, asked + limits.dram)
     return there
 
 
@@ -71,12 +81,12 @@ def pass_by_periods(state, launch, own, line, store, limits, taken, s, count, ti
     shift = limits.port_shift
     begin = max(time << shift, unit.sent)
     at = max(begin, unit.port)
-    end = served(taken.slices, taken.slices_full, which, at, 1)
+    end = served(taken.slices, taken.slices_full, which, at, 1, limits.slice_period)
     waits = end - at - 1 > limits.turn << shift
     if waits:
         count = 1
     elif count > 1:
-        end = max(end + count - 1, served(taken.slices, taken.slices_full, which, end, count - 1))
+        end = max(end + count - 1, served(taken.slices, taken.slices_full, which, end, count - 1, limits.slice_period))
     unit.sent = begin + count
     unit.port = end
     looked = _at_slice(state, which, (end - 1) >> shift, -(-count >> shift))

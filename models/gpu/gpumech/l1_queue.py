@@ -19,7 +19,7 @@ import numpy as np
 
 from manyscale.models.gpu.gpumech.collector import BEHIND_L1, BLOCKS_L1, FROM_DRAM, LED_L1, WAITS_L1
 from manyscale.models.gpu.gpumech.crossbar import grant, pass_by_periods, pass_in_turn
-from manyscale.models.gpu.gpumech.queues import served
+from manyscale.models.gpu.gpumech.queues import PERIOD_CYCLES, served
 from manyscale.models.gpu.gpumech.replay_state import DRAM, L1, L2, MSHR, QUEUE, SHARED, later, push
 from manyscale.models.gpu.gpumech.residents import finish_segment
 from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES, STORES_PAST_L1
@@ -263,12 +263,15 @@ def take_access(state, launch, limits, taken, number, s, issue, now):  # type: i
     unit = state.sm[s]
     wanted = issue + limits.front
     cycles = np.int64(reached.passes)
-    passed = served(taken.load_store, taken.load_store_full, s, wanted, cycles)
+    passed = served(taken.load_store, taken.load_store_full, s, wanted, cycles, PERIOD_CYCLES)
     queue = passed - 1 - wanted
     pending = state.pending[reached.wait]
     if reached.kind == IN_SHARED:
         later(pending, passed + limits.shared, 0, queue, SHARED)
         return passed - cycles
+    if len(state.asked):
+        for i in range(mine.line, mine.line + reached.lines):
+            state.asked[i] = passed + limits.l1
     past = reached.kind == PASSES_L1 or reached.kind == STORES_PAST_L1 or reached.requests == 0
     ready = passed if past else passed + limits.l1
     if answer.sent == 0 and not answer.blocks:

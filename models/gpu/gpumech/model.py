@@ -30,6 +30,7 @@ import numpy as np
 
 from manyscale.models.gpu.gpumech import (
     functional_caches,
+    part,
     printed_form,
     replay_state,
     waves,
@@ -37,6 +38,7 @@ from manyscale.models.gpu.gpumech import (
 from manyscale.models.gpu.gpumech import (
     replay as gpumech_replay,
 )
+from manyscale.models.gpu.gpumech.bystanders import bystanders
 from manyscale.models.gpu.gpumech.collector import (
     ANSWER,
     FOUND,
@@ -48,7 +50,7 @@ from manyscale.models.gpu.gpumech.functional_caches import CacheRules, Caches
 from manyscale.models.gpu.gpumech.miss_events import count_events
 from manyscale.models.gpu.gpumech.outline import Outline, ProfileError, of_last_gpu, outline_of, outline_reads
 from manyscale.models.gpu.gpumech.profiles import Profile, from_arrays, to_arrays
-from manyscale.models.gpu.gpumech.replay_state import CAUSES, in_turn, times_of
+from manyscale.models.gpu.gpumech.replay_state import CAUSES, followed_times, in_turn, times_of
 from manyscale.models.gpu.gpumech.touching import touch_in_order
 from manyscale.models.gpu.launch_program import COPY, MEMORY, NUM_UNITS, launch_program
 from manyscale.models.gpu.memory_state import memory_limits
@@ -56,7 +58,7 @@ from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 11  # raised when results change
+VERSION: Final = 12  # raised when results change
 PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
 ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
 _UNEVEN: Final = 2  # times the mean: requests of a slice that gets more than others
@@ -131,7 +133,7 @@ def _begin(gpu: Gpu, l2: L2State) -> None:
 
 def _placed(gpu: Gpu, outlined: Outline) -> tuple[int, int, int]:
     """SMs that get a block, the most on each at once, and bytes of L1 beside them."""
-    blocks = outlined.num_blocks
+    blocks = int(outlined.launch[0])
     threads, registers, shared_bytes = outlined.shape[2:].tolist()
     resident = min(resident_blocks(gpu, threads, registers, shared_bytes), blocks)
     sms = min(gpu.sms, blocks)
@@ -149,17 +151,29 @@ def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_h
     l2 = l2_of(gpu) if l2 is None else l2
     _begin(gpu, l2)
     sms, slots, l1_size = _placed(gpu, outlined)
+    if len(outlined.sms) and outlined.launch[2:].tolist() != [sms, gpu.dram.channels]:
+        raise ProfileError(f"launch {outlined.launch_id}: the outline is of other SMs, or another number of channels")
     answer = np.empty(len(outlined.access), ANSWER)
     lines = np.zeros(len(outlined.line), FOUND)
     l1_counts = np.zeros(6, np.int64)
+    followed = len(outlined.sms) or sms
+    l2_counts, of_part = l2.caches.counts, np.zeros(0, np.int64)
     if len(answer):
-        l1, l1_rules = _empty_l1(gpu, sms, l1_size, l2)
+        l1, l1_rules = _empty_l1(gpu, followed, l1_size, l2)
         launch = Walk(
             outlined.segment, outlined.access, outlined.first_segment, outlined.first_access, outlined.block_warps,
             outlined.first_line, outlined.line, answer, lines,
         )  # fmt: skip
-        walk(launch, l1, l1_rules, l2.caches, l2.rules, sms, slots, pending_hits)
+        all_of = outlined.all_block_warps, outlined.all_warp_accesses, outlined.all_sector, outlined.all_written
+        others = bystanders(outlined.blocks, sms, all_of, l1_size // gpu.l1.line_bytes, l1_rules.sector_shift)
+        walk(launch, l1, l1_rules, l2.caches, l2.rules, followed, slots, pending_hits, others)
         l1_counts = l1.counts.copy()
+    busiest = _busiest(lines, gpu.l2.slices)
+    if len(outlined.sms):
+        of_part = _in_part(outlined, lines, gpu, sms)
+        whole = of_part[2] / max(1, of_part[1])
+        l1_counts = np.rint(l1_counts * whole).astype(np.int64)
+        l2_counts[functional_caches.READS] = round(l2_counts[functional_caches.READS] * whole)
     met, chosen = np.zeros((0, NUM_EVENTS), np.int64), np.zeros(0, np.int64)
     if len(outlined.instruction):
         met = np.zeros((len(outlined.static), NUM_EVENTS), np.int64)
@@ -173,13 +187,27 @@ def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_h
         found=lines,
         met=met,
         l1_counts=l1_counts,
-        l2_counts=l2.caches.counts.copy(),
+        l2_counts=l2_counts.copy(),
         chosen=chosen,
-        busiest=_busiest(lines, gpu.l2.slices),
+        busiest=busiest,
         waves=waves.may_skip(
-            waves.measures(outlined, lines, sms * slots, gpu.l2.slices), outlined.num_blocks, sms * slots
+            waves.measures(outlined, lines, followed * slots, gpu.l2.slices), outlined.num_blocks, followed * slots
         ),
+        part=of_part,
     )
+
+
+def _in_part(outlined: Outline, lines: np.ndarray, gpu: Gpu, sms: int) -> np.ndarray:
+    """What ``Profile.part`` is; slices of ``lines`` are from now on those that stand for all."""
+    channels = gpu.dram.channels
+    parts = max(1, round(len(outlined.sms) * channels / sms))
+    parts = max(each for each in range(1, parts + 1) if channels % each == 0)
+    load = np.bincount(lines["slice"], lines["sent"], gpu.l2.slices)
+    lines["slice"] = part.together(load, channels, parts)[lines["slice"]]
+    of_block = np.diff(outlined.all_warp_accesses[outlined.all_block_warps])
+    requests, instructions = int(of_block[outlined.blocks].sum()), int(outlined.executed.sum())
+    asked = (requests, int(of_block.sum())) if requests else (instructions, int(outlined.launch[1]))
+    return np.array([parts, *asked])
 
 
 def _busiest(lines: np.ndarray, slices: int) -> np.ndarray:
@@ -260,28 +288,49 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
     spent, skip = np.zeros(len(CAUSES)), np.zeros(2, np.int64)
     sms, slots, _ = profile.shape.tolist()
     own = profile.outline
+    followed = len(own.sms) or sms
+    limits = in_turn(times_of(gpu)) if _takes_turns(profile) else times_of(gpu)
+    if len(own.sms):
+        limits = followed_times(limits, int(profile.part[0]), float(profile.part[1] / profile.part[2]))
     cycles = gpumech_replay.replay(
         replay_state.Launch(
             own.segment, own.access, profile.answer, profile.found, own.first_segment, own.first_access,
             own.first_line, own.block_warps, int(np.diff(own.block_warps).max(initial=0)),
             _interval(own),
         ),
-        in_turn(times_of(gpu)) if _takes_turns(profile) else times_of(gpu),
-        sms, slots, spent, blocks, profile.waves, skip,
+        limits, followed, slots, spent, blocks, profile.waves, skip,
     )  # fmt: skip
     first, end = skip.tolist()
     half_width = 0.0
     if end:
-        of_wave, off = waves.skip_cycles(blocks["begin"], first, sms * slots)
-        number = (end - first) // (sms * slots)
+        of_wave, off = waves.skip_cycles(blocks["begin"], first, followed * slots)
+        number = (end - first) // (followed * slots)
         skipped = round(number * of_wave)
         waves.placed(blocks, first, end, skipped)
         cycles += skipped
         half_width = number * off / cycles
+    if len(own.sms):
+        ends = np.zeros(followed)
+        np.maximum.at(ends, blocks["sm"][blocks["sm"] >= 0], blocks["end"][blocks["sm"] >= 0])
+        later, off = part.last_end(ends, sms)
+        cycles += round(later)
+        half_width = max(half_width, part.LEAST_OFF, off / cycles)
     cpi = cycles * sms / max(1, profile.num_instructions)
     total = float(spent.sum())
     stack = {name: cpi * each / total if total else 0.0 for name, each in zip(CAUSES, spent.tolist(), strict=True)}
-    return replace(_estimate(profile, float(cycles), stack, blocks), half_width=half_width)
+    return replace(_estimate(profile, float(cycles), stack, _of_all(own, blocks)), half_width=half_width)
+
+
+def _of_all(own: Outline, blocks: np.ndarray) -> np.ndarray:
+    """Rows for all blocks, from those of the blocks that are followed; others are on SM -1, and begin and end at -1."""
+    if not len(own.sms):
+        return blocks
+    found = np.zeros(own.launch[0], replay_state.BLOCK)
+    for name in ("sm", "begin", "end"):
+        found[name] = -1
+    found[own.blocks] = blocks
+    found["sm"][own.blocks] = np.where(blocks["sm"] < 0, -1, own.sms[blocks["sm"]])
+    return found
 
 
 def _takes_turns(profile: Profile) -> bool:

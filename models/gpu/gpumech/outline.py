@@ -18,6 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
+from manyscale.models.gpu.gpumech import part
 from manyscale.models.gpu.gpumech.functional_caches import FULL
 from manyscale.models.gpu.gpumech.segments import (
     ACCESS,
@@ -42,7 +43,10 @@ LINE: Final = np.dtype(
         ("full", "u1"),  # those that are written in full (by atomics: at all)
     ]
 )
-_READ_ONLY: Final = ("block_warps", "static", "operand", "warp_instructions", "instruction")  # those of LaunchProgram
+_READ_ONLY: Final = (  # those of LaunchProgram and LaunchTrace
+    "block_warps", "static", "operand", "warp_instructions", "instruction", "all_block_warps", "all_warp_accesses",
+    "all_sector", "all_written",
+)  # fmt: skip
 _Value = TypeVar("_Value")
 STRUCTURED: Final = {"line": LINE, "segment": SEGMENT, "access": ACCESS, "static": STATIC}
 
@@ -61,6 +65,10 @@ class Outline:
     ``static`` STATIC[], ``operand`` int16[]; ``executed`` and ``result`` int64[static] as in Segments.
     ``warp_instructions`` int64[warps + 1] and ``instruction`` int32[], rows of ``static``: what warps execute, of which
     one stands for all in the printed form (empty, if not asked for).
+
+    ``launch`` int64[4]: blocks and warp instructions of the whole launch, and what ``part.reads`` returns, or 0. Of one
+    that is followed in part (gpu/gpumech/part.py; else empty): ``sms`` int64[n], which are followed, and ``blocks``
+    int64[], the blocks on them: all above is of these. The rest is of all blocks, as in LaunchTrace.
     """
 
     reads: np.ndarray
@@ -78,6 +86,13 @@ class Outline:
     result: np.ndarray
     warp_instructions: np.ndarray
     instruction: np.ndarray
+    launch: np.ndarray
+    sms: np.ndarray
+    blocks: np.ndarray
+    all_block_warps: np.ndarray
+    all_warp_accesses: np.ndarray
+    all_sector: np.ndarray
+    all_written: np.ndarray
 
     @property
     def launch_id(self) -> int:
@@ -85,6 +100,7 @@ class Outline:
 
     @property
     def num_blocks(self) -> int:
+        """Those that are followed."""
         return len(self.block_warps) - 1
 
 
@@ -118,7 +134,14 @@ def outline_reads(gpu: Gpu) -> tuple[int, ...]:
 
 
 def outline_of(trace: LaunchTrace, gpu: Gpu, instructions: bool = True) -> Outline:
-    """The outline of a launch, with its ``instructions``."""
+    """The outline of a launch, with its ``instructions``, of which all SMs are followed then."""
+    whole = trace
+    sms = np.zeros(0, np.int64) if instructions else part.followed_sms(trace, gpu)
+    blocks = np.zeros(0, np.int64)
+    if len(sms):
+        blocks = part.blocks_of(sms, part.reads(trace, gpu)[0], trace.num_blocks)
+        trace = part.of_blocks(trace, blocks)
+    rows = slice(None if len(sms) else 0)
     program = launch_program(trace, gpu)
     cut = segments(program, gpu)
     line = np.empty(len(program.request), LINE)
@@ -145,6 +168,13 @@ def outline_of(trace: LaunchTrace, gpu: Gpu, instructions: bool = True) -> Outli
         result=cut.result,
         warp_instructions=program.warp_instructions[: None if instructions else 1],
         instruction=program.instruction[: None if instructions else 0],
+        launch=np.array([whole.num_blocks, whole.num_instructions, *(part.reads(whole, gpu) if len(sms) else (0, 0))]),
+        sms=sms,
+        blocks=blocks,
+        all_block_warps=read_only(whole.block_warps[: None if len(sms) else 1]),
+        all_warp_accesses=read_only(whole.warp_accesses[: None if len(sms) else 1]),
+        all_sector=read_only(whole.sector[rows]),
+        all_written=read_only(whole.written[rows]),
     )
 
 

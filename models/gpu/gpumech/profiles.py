@@ -21,7 +21,9 @@ class Profile:
     ``met`` int64[static, NUM_EVENTS] (gpu/gpumech/collector.py); ``chosen`` int64[3], the representative warps, in the
     order of REPRESENTATIVES. ``busiest`` int64[3]: requests of the busiest slice of L2, of all slices, and how
     many slices there are. ``found`` FOUND[lines], of the outline's lines. ``waves`` uint8[waves]: at which blocks may
-    be skipped (gpu/gpumech/waves.py; empty: nowhere).
+    be skipped (gpu/gpumech/waves.py; empty: nowhere). ``part`` int64[3], where some SMs are followed
+    (gpu/gpumech/part.py; else empty): channels of DRAM that they have, requests of their blocks, and of all; then the
+    counts are those of all SMs, estimated.
     """
 
     outline: Outline
@@ -35,6 +37,7 @@ class Profile:
     chosen: np.ndarray
     busiest: np.ndarray
     waves: np.ndarray
+    part: np.ndarray
 
     @property
     def launch_id(self) -> int:
@@ -43,7 +46,7 @@ class Profile:
     @property
     def num_instructions(self) -> int:
         """Warp instructions."""
-        return int(self.outline.executed.sum())
+        return int(self.outline.launch[1])
 
 
 def to_arrays(found: Profile) -> dict[str, np.ndarray]:

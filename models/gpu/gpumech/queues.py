@@ -38,10 +38,10 @@ class Taken(NamedTuple):
 
 
 @inlined
-def served(periods, full, which, at, work):  # type: ignore[no-untyped-def]
-    """When resource ``which`` has worked ``work`` cycles for what arrives at ``at``, in the first of its time that is
-    not taken: requests are known in the order of the segments that make them, not of their own times."""
-    length = 1 << _SHIFT
+def served(periods, full, which, at, work, length):  # type: ignore[no-untyped-def]
+    """When resource ``which``, which works ``length`` cycles in a period (PERIOD_CYCLES, but for one that stands for
+    parts of others), has worked ``work`` for what arrives at ``at``, in the first of its time that is not taken:
+    requests are known in the order of the segments that make them, not of their own times."""
     number = at >> _SHIFT
     end = at
     while True:

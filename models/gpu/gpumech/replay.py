@@ -194,7 +194,7 @@ def _happen(state, launch, limits, taken, number, now):  # type: ignore[no-untyp
 
 
 @inlined
-def _leave_out(state, launch, first, end):  # type: ignore[no-untyped-def]
+def _leave_out(state, launch, limits, first, end):  # type: ignore[no-untyped-def]
     """Blocks [first, end) are skipped: what others wait for that these miss is there."""
     begin, last = launch.first_line[launch.block_warps[first]], launch.first_line[launch.block_warps[end]]
     i = 0
@@ -206,6 +206,8 @@ def _leave_out(state, launch, first, end):  # type: ignore[no-untyped-def]
         if begin <= leader < last:
             state.there[leader] = 1
             state.fetched[leader] = 1
+            if limits.in_part:
+                state.asked[leader] = 1
         i += 1
 
 
@@ -237,7 +239,7 @@ def _run(state, launch, limits, taken, num_sms, slots, waves, skip):  # type: ig
                     skipped = skipped_blocks(state.block, given, num_sms * slots, waves, LAST_WAVES)
                     if skipped > 0:
                         skip[0], skip[1] = given, given + skipped
-                        _leave_out(state, launch, given, given + skipped)
+                        _leave_out(state, launch, limits, given, given + skipped)
                         given += skipped
                         left -= skipped
                     ended = state.block[number - num_warps]
@@ -275,6 +277,7 @@ def replay(launch, limits, num_sms, slots, stack, block, waves, skip):  # type: 
         np.empty((num_sms, limits.mshrs + 1), FLIGHT),
         np.zeros((num_sms, 1), np.int64), np.zeros(len(launch.found), np.int64),
         np.zeros(len(launch.found), np.int64), np.zeros(len(launch.found), np.int32),
+        np.zeros(len(launch.found) if limits.in_part else 0, np.int64),
         np.zeros(len(launch.segment), ARRIVAL), np.zeros(schedulers, np.int64),
         np.zeros(schedulers, np.int64), np.full(schedulers, -1, np.int32), np.full(HORIZON, -1, np.int32),
         np.empty(HORIZON, np.int32), np.zeros(1, np.int64), stack,

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.gpumech.outline import of_last_gpu
+from manyscale.models.gpu.gpumech.queues import PERIOD_CYCLES
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm.limits import GREEDY, OLDEST, QUEUED_MEMORY, SCHEDULERS, shift_of
 from manyscale.models.kernels import inlined
@@ -114,7 +115,8 @@ class State(NamedTuple):
     ``waiting_sms`` int64[2]: how many wait, and whether the crossbar will look at them. Of each SM ``waiting``
     QUEUED[SMs, ring] and ``flight`` FLIGHT[SMs, entries] (a heap of ``flights`` int64[SMs, 1]). Of lines ``there`` and
     ``fetched`` int64[lines]: when what was missed is in L1, and in L2, 0: not yet known; ``joined`` int32[lines]: how
-    many more have waited for that in L2. ``pending`` ARRIVAL[segments]. ``scheduler`` and ``unit`` int64[schedulers of
+    many more have waited for that in L2; ``asked`` int64[lines], where some SMs are followed: when each was accessed,
+    0: not yet. ``pending`` ARRIVAL[segments]. ``scheduler`` and ``unit`` int64[schedulers of
     all SMs]: free from; ``ready`` int32[schedulers]: warps that wait for it, linked by ``next``, -1: none. ``head`` and
     ``tail`` int32[HORIZON]: of each cycle's list. ``ages`` int64[1]. ``stack`` float64[causes]."""
 
@@ -132,6 +134,7 @@ class State(NamedTuple):
     there: np.ndarray
     fetched: np.ndarray
     joined: np.ndarray
+    asked: np.ndarray
     pending: np.ndarray
     scheduler: np.ndarray
     unit: np.ndarray
@@ -150,7 +153,8 @@ class Times(NamedTuple):
     each ``stays`` so long at least. ``oldest``: whether the oldest warp goes first. ``port_shift``:
     of the sectors that a port to L2 passes in a cycle. ``in_turn``: whether slices of L2 choose request by request
     whose turn it is; then ``ahead``, how far an SM's accesses are looked up before those of others, is 0. ``turn``: how
-    long a request waits for its slice before others' turns come between, else."""
+    long a request waits for its slice before others' turns come between, else; ``slice_period``: cycles that a slice
+    works in a period then. ``in_part``: whether some SMs are followed (gpu/gpumech/part.py)."""
 
     front: int
     l1: int
@@ -172,6 +176,8 @@ class Times(NamedTuple):
     in_turn: int
     ahead: int
     turn: int
+    slice_period: int
+    in_part: int
 
 
 def times(gpu: Gpu) -> Times:
@@ -201,6 +207,8 @@ def times(gpu: Gpu) -> Times:
         in_turn=0,
         ahead=_AHEAD,
         turn=_TURN,
+        slice_period=PERIOD_CYCLES,
+        in_part=0,
     )
 
 
@@ -211,6 +219,20 @@ def in_turn(times: Times) -> Times:
     """Where slices choose request by request: SMs that ask for the same lines in the same order hold each other up at
     one slice after the other."""
     return times._replace(in_turn=1, ahead=0)
+
+
+def followed_times(times: Times, channels: int, share: float) -> Times:
+    """For the SMs that are followed (gpu/gpumech/part.py), which ask for a ``share`` of all that is asked for, and
+    have so many ``channels``."""
+    slices = times.slices // times.channels * channels
+    own = share * times.channels / channels  # of what a channel gives, and a slice
+    return times._replace(
+        slices=slices,
+        channels=channels,
+        channel_burst=times.channel_burst / own,
+        slice_period=max(1, round(PERIOD_CYCLES * own)),
+        in_part=1,
+    )
 
 
 @inlined

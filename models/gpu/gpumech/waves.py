@@ -44,7 +44,7 @@ _REQUESTS: Final = slice(2, len(_COUNTS))  # those of accesses
 def measures(outlined: Outline, found: np.ndarray, size: int, slices: int) -> np.ndarray:
     """int64[waves, NUM_MEASURES] of a launch in waves of ``size`` blocks; without rows for one that is always replayed
     as a whole."""
-    if size == 0 or outlined.executed.sum() < LEAST_INSTRUCTIONS or outlined.num_blocks < 2 * FIRST_WAVES * size:
+    if size == 0 or outlined.launch[1] < LEAST_INSTRUCTIONS or outlined.num_blocks < 2 * FIRST_WAVES * size:
         return np.zeros((0, NUM_MEASURES), np.int64)
     warp = np.append(outlined.block_warps[:-1:size], outlined.block_warps[-1])
     segments, accesses, lines = (

@@ -146,6 +146,8 @@ class LaunchSource(PhaseSource):
 
     def notes(self, done: Done) -> Sequence[Note]:
         own = [*self._cores.notes(done), *self._plan.notes(self._case.study.options(GpuChoice).caches)]
+        if hasattr(self._model, "notes"):
+            own += self._model.notes(self._predictions(done).result)
         if self._copies is not None:
             own += self._copies.notes()
         if not (self._joins and self._launches.is_whole_run):

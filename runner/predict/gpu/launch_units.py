@@ -128,7 +128,7 @@ def first_stage(launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Ma
     model = lookup("gpu", name)
     options = model.options(study)
     if model.HAS_PROFILE:
-        kind, meaning, own, shards = OUTLINE, {"gpu": model.outline_reads(gpu, options)}, {"options": options}, 1
+        kind, own, shards = OUTLINE, {"options": options}, 1
         parts = [Part(part.simulated, ()) for part in parts]
     else:
         options |= {"regions": study.options(TbpointChoice).regions.model_dump(mode="json")}
@@ -143,6 +143,8 @@ def first_stage(launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Ma
     units = []
     for part in parts:
         simulated, before = (ids[list(rows)].tolist() for rows in (part.simulated, part.before))
+        if model.HAS_PROFILE:
+            meaning = {"gpu": model.outline_reads(gpu, options, int(size[list(part.simulated)].max(initial=0)))}
         numbers = {"launches": simulated, "before": len(before), "model": name, "version": model.version()}
         key = unit_key(kind, VERSION, meaning | numbers, [digest[row] for row in (*part.before, *part.simulated)], 0)
         parameters = {

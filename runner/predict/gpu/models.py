@@ -4,7 +4,8 @@ A model is a class with ``NAME``, ``DOMAIN``, ``version()``, ``check(study)`` an
 ``HAS_PROFILE`` simulates launches at once (``simulate``; it says by ``takes_pieces`` whether large ones may come in
 pieces, see pieces.py); one with it looks at their instructions first (``outline``,
 which reads of the GPU only what ``outline_reads`` says), then at what their accesses meet (``profile`` and
-``profile_reads``), and predicts from that, configuration by configuration (``predict``).
+``profile_reads``), and predicts from that, configuration by configuration (``predict``). A model may have ``notes`` on
+its results.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.roofline.waits import KINDS
 from manyscale.models.kernels.team import Team
 from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu.block_sampling import SampledBlocks
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
@@ -192,11 +194,16 @@ class Gpumech:
         return {"form": study.options(GpuChoice).form, "representative": study.options(GpuChoice).representative}
 
     @staticmethod
-    def outline_reads(gpu: Gpu, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of a GPU that outlines depend on, and what they hold."""
+    def outline_reads(gpu: Gpu, options: Mapping[str, Any], largest: int) -> dict[str, Any]:
+        """The part of a GPU that outlines of launches of at most ``largest`` warp instructions depend on, and what they
+        hold."""
         from manyscale.models.gpu.gpumech import outline as gpumech_outline
+        from manyscale.models.gpu.gpumech import part
 
-        return {"reads": list(gpumech_outline.outline_reads(gpu)), "instructions": options["form"] == "printed"}
+        found = {"reads": list(gpumech_outline.outline_reads(gpu)), "instructions": options["form"] == "printed"}
+        if largest >= part.LEAST_INSTRUCTIONS:  # some SMs stand for all
+            found |= {"sms": gpu.sms, "channels": gpu.dram.channels}
+        return found
 
     @staticmethod
     def outline(launches: Iterable[LaunchTrace], gpu: Gpu, options: Mapping[str, Any]) -> Arrays:
@@ -242,6 +249,18 @@ class Gpumech:
             found = gpumech.profile_of(gpumech_outline.from_arrays(own), gpu, l2)
             arrays |= _of_launch(number, gpumech.to_arrays(found))
         return stored(arrays)
+
+    @staticmethod
+    def notes(results: Sequence[LaunchResult]) -> list[Note]:
+        """What results leave out that not all do."""
+        number = sum(bool((each.block_sm < 0).any()) for each in results)
+        if not number:
+            return []
+        text = (
+            f"of {number} launches, of a million warp instructions and more, some SMs are followed, with their part of "
+            "L2's slices and of DRAM, and waves of like blocks are skipped; what the others take is estimated"
+        )
+        return [informs("some-sms-stand-for-all", text, count=number)]
 
     @staticmethod
     def predict(outlines: Arrays, profiles: Arrays, gpu: Gpu, options: Mapping[str, Any]) -> list[LaunchResult]:
