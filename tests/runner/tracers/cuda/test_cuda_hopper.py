@@ -10,7 +10,7 @@ import pytest
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import asynchronous
-from manyscale.models.workload.asynchronous import FROM_SHARED, LOADS, REDUCES, WITHIN
+from manyscale.models.workload.asynchronous import FROM_SHARED, LOADS, PREFETCHES, REDUCES, WITHIN
 from manyscale.models.workload.launch_trace import Space
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.study.targets import shipped_content
@@ -33,7 +33,8 @@ def test_a_program_for_compute_capability_9_computes_what_the_cpu_does(nvcc, tra
     assert opcodes.count("UTMASTG.2D") == 6 * 2
     # what the tensor maps' boxes have: 64 x 64 halves of A and of B a step, 64 x 32 floats a store
     moved = asynchronous.copied_bytes(traced.words)
-    assert moved == {LOADS: 6 * 4 * 2 * 64 * 64 * 2, FROM_SHARED: 6 * 2 * 64 * 32 * 4, REDUCES: 0, WITHIN: 0}
+    none = {REDUCES: 0, WITHIN: 0, PREFETCHES: 0}
+    assert moved == {LOADS: 6 * 4 * 2 * 64 * 64 * 2, FROM_SHARED: 6 * 2 * 64 * 32 * 4, **none}
     # 4 warps of a block wait for 4 steps, and one that loads for 4 free places: each once, however often it asked here
     assert [each.split(".")[1] for each in opcodes if each.startswith("SYNCS")].count("PHASECHK") == 6 * (4 * 4 + 4)
     # a cluster's blocks each load half of a box for both, and add 256 floats to global memory
@@ -44,6 +45,7 @@ def test_a_program_for_compute_capability_9_computes_what_the_cpu_does(nvcc, tra
         FROM_SHARED: 0,
         REDUCES: 6 * 256 * 4,
         WITHIN: 0,
+        PREFETCHES: 0,
     }
     # on a target, what is moved passes L2: the boxes' sectors, and those of other accesses
     h100 = Gpu.model_validate(shipped_content("h100")["node"]["gpu"])
