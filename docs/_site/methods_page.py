@@ -27,7 +27,8 @@ CHAPTERS: Final = {
     "GPUs": (
         "models/gpu/detailed.py", "models/gpu/sm/kernel.py", "models/gpu/sm/control/parameters.py",
         "models/gpu/sm/control/issue_kernel.py", "models/gpu/sm/control/rows.py", "models/gpu/matrix/timing.py",
-        "models/gpu/gpumech/model.py", "models/gpu/gpumech/multiwarp.py", "models/gpu/roofline/ceilings.py",
+        "models/gpu/gpumech/model.py", "models/gpu/gpumech/multiwarp.py", "models/gpu/gpumech/part.py",
+        "models/gpu/gpumech/waves.py", "models/gpu/roofline/ceilings.py",
         "models/gpu/roofline/operations.py", "models/gpu/roofline/waits.py",
     ),
     "Sampling": (
