@@ -16,7 +16,7 @@ from manyscale.models.gpu.sm.state import NEVER, REQUEST
     NUM_COUNTS,
 ) = range(9)  # fmt: skip
 _PLACES: Final = 512  # of a queue, to begin with
-_PAST: Final = -1e18  # cycles
+PAST: Final = -1e18  # cycles
 
 LINE: Final = np.dtype(  # of L2: sectors; those of a set fit into a line of the host's caches
     [
@@ -49,6 +49,7 @@ SLICE: Final = np.dtype(
         ("next_access", "i8"), ("last_reply", "i8"),  # cycles times sectors of the port
         ("head", "i8"), ("tail", "i8"),  # of its queue
         ("misses", "i4"),  # entries of outstanding misses
+        ("aside", "i4"),  # requests that wait for these beyond what each holds
         ("dirty_lines", "i4"),
         ("blocked", "i8"),  # 1: until something is filled
     ],
@@ -65,7 +66,12 @@ CHANNEL: Final = np.dtype(
         ("arrived", "i8"),  # requests, so far
         ("bus_free", "f8"),  # next column command
         ("write_end", "f8"),  # of the last write's data
-        ("last_activate", "f8"),
+        ("last_read", "f8"),  # column command
+        ("activate_from", "f8"),  # any bank
+        ("activated_0", "f8"), ("activated_1", "f8"), ("activated_2", "f8"),  # the last ones, the newest first
+        ("refresh_at", "f8"),  # the next one
+        ("refresh_bank", "i8"),
+        ("writes", "i8"),  # on their way or waiting
         ("uses", "i8"),  # of L2's lines, so far
     ],
     align=True,
@@ -169,6 +175,7 @@ class MemoryLimits(NamedTuple):
     latency: int
     mshrs: int
     merges: int
+    side_pool: int
     write_allocate: int
     dirty_limit: int
     full: int
@@ -193,6 +200,11 @@ class MemoryLimits(NamedTuple):
     set_masks: np.ndarray
     port: int
     port_shift: int
+    faw: float
+    rtw: float
+    refi: float
+    rfc: float
+    writes: int
 
 
 def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
@@ -222,6 +234,7 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
         latency=_latency(gpu),
         mshrs=l2.mshrs,
         merges=l2.merges,
+        side_pool=l2.side_pool,
         write_allocate=int(l2.write_allocate),
         dirty_limit=round(l2.dirty_share * l2.num_sets * l2.ways),
         full=0xFFFFFFFF,
@@ -246,6 +259,11 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
         set_masks=index_masks(l2.num_sets),
         port=gpu.crossbar.sectors,
         port_shift=shift_of(gpu.crossbar.sectors),
+        faw=cycles("faw"),
+        rtw=cycles("rtw"),
+        refi=cycles("refi") / (timing.banks if timing else 1),
+        rfc=cycles("rfc"),
+        writes=dram.writes or NEVER,
     )
 
 
@@ -358,19 +376,20 @@ def reset_clock(memory: Memory) -> None:
     own, channel, bank = memory.slice, memory.channel, memory.bank
     for name in ("next_access", "last_reply"):
         own[name] = -NEVER
-    for name in ("head", "tail"):
+    for name in ("head", "tail", "aside"):
         own[name] = 0
     for name in ("way_head", "way_tail", "fill_head", "fill_tail"):
         channel[name] = -1
-    for name in ("queued", "free_place", "arrived"):
+    for name in ("queued", "free_place", "arrived", "refresh_at", "writes"):
         channel[name] = 0
+    channel["refresh_bank"] = np.arange(len(channel)) % bank.shape[1]
     memory.waiting["next"] = np.arange(1, memory.waiting.shape[1] + 1)
     channel["last_way"] = -NEVER
-    for name in ("bus_free", "write_end", "last_activate"):
-        channel[name] = _PAST
+    for name in ("bus_free", "write_end", "last_read", "activate_from", "activated_0", "activated_1", "activated_2"):
+        channel[name] = PAST
     for name in ("row", "head", "tail"):
         bank[name] = -1
-    memory.bank_from[:] = _PAST
+    memory.bank_from[:] = PAST
     memory.bank_from[:, ARRIVAL:ORDER] = np.inf
     memory.counts[:] = 0
 

@@ -88,15 +88,16 @@ class SharedMemory(Strict):
 class GpuCache(Strict):
     """L1 or L2 of a GPU.
 
-    ``sector``: part of a line that is valid and transferred by itself (the line, where there are none). ``latency``:
-    of an L1 from a request's entry into its pipeline to the lookup, of an L2 from its arrival at a slice to the lookup
-    (see Gpu.l1_hit_cycles and so on for what a load waits in all). ``mshrs`` entries
-    of outstanding misses, each for ``merges`` requests. ``banks`` of an L1 each take one request a cycle, sector by
-    sector in turn; ``slices`` of an L2 one each. ``write``: ``through`` (a hit is updated), ``evict`` (a hit is
-    invalidated) or ``back``. ``write_allocate``: whether a written sector stands in the cache after a miss; it can be
-    read only once all of its bytes were written or it was fetched. ``dirty_share``: lines that were written to are not
-    replaced before their share of the cache is as large (Accel-Sim). ``kept_between_launches``: of an L2; an L1 is
-    empty when a launch begins.
+    ``sector``: part of a line that is valid and transferred by itself (the line, where there are none). ``latency``: of
+    an L1 from a request's entry into its pipeline to the lookup, of an L2 from its arrival at a slice to the lookup
+    (see Gpu.l1_hit_cycles and so on for what a load waits in all). ``mshrs`` entries of outstanding misses, each for
+    ``merges`` requests; of an L2, ``side_pool`` more of a slice wait aside for any of them, and a slice takes no
+    request behind one for which there is no room. ``banks`` of an L1 each take one request a cycle, sector by sector in
+    turn; ``slices`` of an L2 one each. ``write``: ``through`` (a hit is updated), ``evict`` (a hit is invalidated) or
+    ``back``. ``write_allocate``: whether a written sector stands in the cache after a miss; it can be read only once
+    all of its bytes were written or it was fetched. ``dirty_share``: lines that were written to are not replaced before
+    their share of the cache is as large (Accel-Sim). ``kept_between_launches``: of an L2; an L1 is empty when a launch
+    begins.
     """
 
     size_bytes: Bytes = Field(alias="size")
@@ -113,6 +114,8 @@ class GpuCache(Strict):
     """The misses that may be outstanding at once."""
     merges: Count
     """The requests that each of them holds."""
+    side_pool: int = Field(default=0, ge=0)
+    """The requests of a slice of L2 that wait for its misses beyond these, so that those behind them go on."""
     banks: Count = 1
     """The banks of an L1, each of which takes one request a cycle."""
     slices: Count = 1
@@ -171,7 +174,9 @@ class GpuCrossbar(Strict):
 class DramTiming(Strict):
     """Rows and banks of a channel, counted in cycles of the DRAM's clock ``frequency``: activate to read (RCD), read to
     data (CL), precharge (RP), activate to precharge (RAS), activate to activate of a bank (RC) and of two (RRD),
-    column to column (CCD) and in one bank group (CCDL), write to read (CDLR), write to precharge (WR)."""
+    column to column (CCD) and in one bank group (CCDL), write to read (CDLR), write to precharge (WR). Where they are
+    named, also four activates (FAW), read to write (RTW), and refreshes of single banks (JEDEC's REFSB), which take
+    RFC of each bank in every REFI, one bank after the other."""
 
     frequency_hz: FrequencyHz = Field(alias="frequency")
     """The clock of the DRAM, in whose cycles the other keys are counted."""
@@ -203,6 +208,14 @@ class DramTiming(Strict):
     """Write to read."""
     wr: Count
     """Write to precharge."""
+    faw: int = Field(default=0, ge=0)
+    """The window in which no more than four banks are activated."""
+    rtw: int = Field(default=0, ge=0)
+    """Read to write."""
+    refi: int = Field(default=0, ge=0)
+    """Refresh to refresh of one bank; 0: none is refreshed."""
+    rfc: int = Field(default=0, ge=0)
+    """What the refresh of a bank takes."""
 
     @model_validator(mode="after")
     def _of_address_bits(self) -> DramTiming:
@@ -211,6 +224,8 @@ class DramTiming(Strict):
                 raise ValueError(f"{key}: {value} is no power of two")
         if self.bank_groups > self.banks:
             raise ValueError(f"bank_groups: {self.bank_groups} of {self.banks} banks")
+        if self.refi and self.rfc + self.rp + self.rcd >= self.refi:
+            raise ValueError(f"refi: {self.refi} cycles leave no time between refreshes of {self.rfc}")
         return self
 
 
@@ -226,6 +241,9 @@ class GpuDram(Strict):
     """What the way to DRAM takes beside its rows and its bus."""
     queue: Count = 64
     """The requests that a channel chooses from: first ready, first come first served."""
+    writes: int = Field(default=0, ge=0)
+    """The writes that a channel holds, on their way and in its queue; with more, its slices of L2 wait before they take
+    another line. 0: any number."""
     timing: DramTiming | None = None
     """Rows and banks. Without it, only latency and bandwidth count."""
 
@@ -317,6 +335,13 @@ class Gpu(Block):
     def l2_hit_cycles(self) -> int:
         """The same for a hit in L2: lookup, the way there (3 cycles and the interconnect), L2, the way back (6)."""
         return self.l1_hit_cycles + round(self.l2.latency_cycles) + 9 + 2 * round(self.interconnect_cycles)
+
+    @property
+    def dram_cycles(self) -> float:
+        """What DRAM takes beyond that, where the row is closed: latency, RCD and CL."""
+        timing = self.dram.timing
+        row = (timing.rcd + timing.cl) * self.frequency_hz / timing.frequency_hz if timing else 0.0
+        return round(self.dram.latency_cycles) + row
 
     @model_validator(mode="after")
     def _whole(self) -> Gpu:

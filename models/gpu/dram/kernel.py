@@ -1,5 +1,6 @@
 """A channel of DRAM: of the requests that have arrived the one whose column command can be earliest is served (first
-ready, first come first served); rows stay open.
+ready, first come first served); rows stay open. Banks are refreshed one after the other, each when that is due or once
+what it does is over.
 
 When a request is chosen, all that wait have arrived: those of a bank that are of one kind (reads or writes, of the row
 that is open or of others) differ only in that, so that the first of them is the one to look at.
@@ -23,6 +24,7 @@ from manyscale.models.gpu.memory_state import (
     GROUP_FROM,
     HITS,
     ORDER,
+    PAST,
     PRECHARGE_FROM,
     ROW_HITS,
     TO_PRECHARGE,
@@ -74,6 +76,7 @@ def to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-de
     channel = mem.channel[c]
     at = max(time, channel.last_way)
     channel.last_way = at
+    channel.writes += place < 0
     node.time = at + limits.dram_latency + _TO_DRAM
     node.place = place
     node.next = -1
@@ -140,7 +143,18 @@ def wait_for_dram(mem, c):  # type: ignore[no-untyped-def]
 def _activation(limits, channel, times, b, arrival):  # type: ignore[no-untyped-def]
     """When bank ``b`` can be activated for a request."""
     from_bank = max(times[ACTIVATED, b] + limits.rc, max(times[PRECHARGE_FROM, b], arrival) + times[TO_PRECHARGE, b])
-    return max(max(arrival, channel.last_activate + limits.rrd), from_bank)
+    return max(max(arrival, channel.activate_from), from_bank)
+
+
+@merged
+def _activate(limits, channel, time):  # type: ignore[no-untyped-def]
+    """A bank is activated: when the next one can be."""
+    channel.activate_from = max(channel.activate_from, time + limits.rrd)
+    if limits.faw > 0:
+        channel.activate_from = max(channel.activate_from, channel.activated_2 + limits.faw)
+        channel.activated_2 = channel.activated_1
+        channel.activated_1 = channel.activated_0
+        channel.activated_0 = time
 
 
 @merged
@@ -149,13 +163,14 @@ def _at_once(mem, limits, c, now):  # type: ignore[no-untyped-def]
     of none of them."""
     channel = mem.channel[c]
     times = mem.bank_from[c]
+    of_reads, of_writes = channel.write_end + limits.cdlr, channel.last_read + limits.rtw
     at = np.int64(channel.oldest)
     for _ in range(_FEW):
         if at < 0:
             break
         own = mem.waiting[c, at]
         b = own.bank
-        if times[GROUP_FROM, b] <= now and (own.is_write or channel.write_end + limits.cdlr <= now):
+        if times[GROUP_FROM, b] <= now and (of_writes if own.is_write else of_reads) <= now:
             if mem.bank[c, b].row == own.row:
                 if times[COLUMN_FROM, b] <= now:
                     break
@@ -185,8 +200,8 @@ def _choose(mem, limits, c, now):  # type: ignore[no-untyped-def]
     instructions of it.)"""
     channel = mem.channel[c]
     times, earliest = mem.bank_from[c], mem.earliest
-    of_reads = max(now, channel.write_end + limits.cdlr)
-    activate, rc, rcd = channel.last_activate + limits.rrd, limits.rc, limits.rcd
+    of_reads, of_writes = max(now, channel.write_end + limits.cdlr), max(now, channel.last_read + limits.rtw)
+    activate, rc, rcd = channel.activate_from, limits.rc, limits.rcd
     best = (np.inf, np.inf, 0.0)
     chosen = 0
     for begin in range(0, times.shape[1], BANK_LANES):
@@ -194,7 +209,7 @@ def _choose(mem, limits, c, now):  # type: ignore[no-untyped-def]
             b = begin + i
             from_group, column_from = times[GROUP_FROM, b], times[COLUMN_FROM, b]
             precharge_from, to_precharge = times[PRECHARGE_FROM, b], times[TO_PRECHARGE, b]
-            write_from, read_from = max(now, from_group), max(of_reads, from_group)
+            write_from, read_from = max(of_writes, from_group), max(of_reads, from_group)
             activated = max(activate, times[ACTIVATED, b] + rc)
             read, write = times[ARRIVAL + HITS, b], times[ARRIVAL + HITS + 1, b]
             read_at = max(max(activated, read), max(precharge_from, read) + to_precharge) + rcd
@@ -248,19 +263,55 @@ def _leave(mem, limits, c, place, row):  # type: ignore[no-untyped-def]
         if at >= 0:
             _stand_first(mem, c, at, kind)
     else:
-        bank.row = row
-        for kind in range(2 * HITS):
-            mem.bank_from[c, ARRIVAL + kind, b] = np.inf
-        at = np.int64(bank.head)
-        while at >= 0:
-            other = waiting[at]
-            kind = other.is_write if other.row == row else HITS + other.is_write
-            if mem.bank_from[c, ARRIVAL + kind, b] == np.inf:
-                _stand_first(mem, c, at, kind)
-            at = np.int64(other.next)
+        _open(mem, c, b, row)
     own.next = channel.free_place
     channel.free_place = place
     channel.queued -= 1
+
+
+@inner
+def _open(mem, c, b, row):  # type: ignore[no-untyped-def]
+    """Another row of a bank is open (-1: none): which of those that wait are of it."""
+    bank = mem.bank[c, b]
+    bank.row = row
+    for kind in range(2 * HITS):
+        mem.bank_from[c, ARRIVAL + kind, b] = np.inf
+    at = np.int64(bank.head)
+    while at >= 0:
+        other = mem.waiting[c, at]
+        kind = other.is_write if other.row == row else HITS + other.is_write
+        if mem.bank_from[c, ARRIVAL + kind, b] == np.inf:
+            _stand_first(mem, c, at, kind)
+        at = np.int64(other.next)
+
+
+@inner
+def _refresh(mem, limits, c, now):  # type: ignore[no-untyped-def]
+    """Banks whose refresh is due at ``now`` are closed and refreshed, each when it has done what it was given."""
+    channel = mem.channel[c]
+    times = mem.bank_from[c]
+    rounds = np.floor((now - channel.refresh_at) / (limits.refi * limits.banks)) - 1.0
+    if rounds > 0:  # of an idle channel, only the last one may matter
+        channel.refresh_at += rounds * limits.refi * limits.banks
+    while channel.refresh_at <= now:
+        b = channel.refresh_bank
+        begin = max(channel.refresh_at, max(channel.refresh_at, times[PRECHARGE_FROM, b]) + times[TO_PRECHARGE, b])
+        times[ACTIVATED, b] = begin + limits.rfc - limits.rc
+        times[PRECHARGE_FROM, b] = times[TO_PRECHARGE, b] = PAST
+        if mem.bank[c, b].row >= 0:
+            _open(mem, c, b, -1)
+        channel.refresh_bank = (b + 1) & (limits.banks - 1)
+        channel.refresh_at += limits.refi
+
+
+@merged
+def _let_go(mem, limits, c, time):  # type: ignore[no-untyped-def]
+    """There is room for lines that are written back: slices that are blocked look again."""
+    for s in range(c * limits.channel_slices, (c + 1) * limits.channel_slices):
+        own = mem.slice[s]
+        if own.blocked:
+            own.blocked = 0
+            own.next_access = max(own.next_access, time << limits.port_shift)
 
 
 @merged
@@ -270,6 +321,8 @@ def serve_dram(mem, limits, c):  # type: ignore[no-untyped-def]
     column = max(float(mem.waiting[c, channel.oldest].time), channel.bus_free)
     place = np.int64(channel.oldest)
     if limits.simple == 0:
+        if limits.refi > 0:
+            _refresh(mem, limits, c, column)
         place = _at_once(mem, limits, c, column)
         if place < 0:
             place, column = _choose(mem, limits, c, column)
@@ -283,7 +336,7 @@ def serve_dram(mem, limits, c):  # type: ignore[no-untyped-def]
         if mem.bank[c, b].row != row:
             activate = _activation(limits, channel, times, b, float(own.time))
             times[ACTIVATED, b] = activate
-            channel.last_activate = max(channel.last_activate, activate)
+            _activate(limits, channel, activate)
             times[COLUMN_FROM, b] = activate + limits.rcd
             times[PRECHARGE_FROM, b] = activate + limits.ras
             times[TO_PRECHARGE, b] = limits.rp
@@ -295,11 +348,16 @@ def serve_dram(mem, limits, c):  # type: ignore[no-untyped-def]
         times[PRECHARGE_FROM, b] = max(times[PRECHARGE_FROM, b], end)
         if own.is_write:
             channel.write_end = column + limits.wl + limits.burst
+        else:
+            channel.last_read = column
     channel.bus_free = column + limits.burst
     _leave(mem, limits, c, place, row)
     if node.place < 0:
         mem.counts[c, DRAM_WRITES] += 1
         give_back(mem, 1, mem.dram, number)
+        channel.writes -= 1
+        if channel.writes == limits.writes - 1:
+            _let_go(mem, limits, c, np.int64(column) + 1)
         return
     mem.counts[c, DRAM_READS] += 1
     read_soon(mem.miss[node.place >> 48, node.place >> 32 & 0xFFFF, node.place >> 16 & 0xFFFF], 0)

@@ -198,7 +198,7 @@ def times(gpu: Gpu) -> Times:
         room=gpu.l1.banks * max(1, round(gpu.l1.latency_cycles)),
         stays=max(1, round(gpu.l1.latency_cycles)) - _WAKES,
         mshrs=gpu.l1.mshrs,
-        l2_merges=gpu.l2.merges,
+        l2_merges=gpu.l2.merges + gpu.l2.side_pool,
         slices=gpu.l2.slices,
         channels=gpu.dram.channels,
         schedulers=gpu.schedulers,

@@ -2,8 +2,9 @@
 
 One request a cycle is looked up, or as many as a slice's port is wide. A hit is answered a cycle later (as many replies
 of a slice in a cycle). A miss takes an entry
-of outstanding misses, to which others of the same sector are added, and goes to DRAM. A write is answered when it is
-looked up: L2 writes back what it evicts.
+of outstanding misses, to which others of the same sector are added, and goes to DRAM. Those for which an entry has no
+room wait in the slice's side pool; where that has none either, the slice takes nothing until something is filled. A
+write is answered when it is looked up: L2 writes back what it evicts.
 
 Cost: O(ways) for each lookup.
 """
@@ -142,6 +143,8 @@ def _write(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untyp
     if way >= 0:
         frame = mem.line[s, index, way]
         hit = ((frame.valid | frame.dirty | frame.pending) & bit) != 0
+    if way < 0 and mem.channel[c].writes >= limits.writes:
+        return False
     if way < 0 and limits.write_allocate:
         way = _frame(mem, limits, c, s, index, entry.request >> limits.sector_shift, time)
         if way < 0:
@@ -177,7 +180,9 @@ def _read(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untype
             return True
         if frame.pending & bit:
             if miss.count >= limits.merges:
-                return False
+                if mem.slice[s].aside >= limits.side_pool:
+                    return False
+                mem.slice[s].aside += 1
             counts[L2_READS] += 1
             counts[L2_PENDING_HITS] += 1
             use(mem, c, s, index, way)
@@ -187,6 +192,8 @@ def _read(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untype
             miss.count += 1
             return True
     if mem.slice[s].misses >= limits.mshrs:
+        return False
+    if way < 0 and mem.channel[c].writes >= limits.writes:
         return False
     if way < 0:
         way = _frame(mem, limits, c, s, index, entry.request >> limits.sector_shift, time)
@@ -209,7 +216,8 @@ def _read(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untype
 
 @merged
 def look_up(mem, limits, c, s, time):  # type: ignore[no-untyped-def]
-    """The first request of a slice is looked up; if it must wait for a fill, the slice is blocked."""
+    """The first request of a slice is looked up; if it must wait for a fill, or for lines to be written back, the slice
+    is blocked."""
     own = mem.slice[s]
     own.next_access = max(own.next_access, time << limits.port_shift) + 1
     mask = mem.arrived.shape[1] - 1
@@ -261,6 +269,7 @@ def fill(mem, limits, c):  # type: ignore[no-untyped-def]
     frame.pending &= ~bit
     frame.valid |= bit
     own.misses -= 1
+    own.aside -= max(0, miss.count - limits.merges)
     waiting = miss.first - 1
     miss.first = 0
     while waiting >= 0:

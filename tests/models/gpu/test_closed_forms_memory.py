@@ -13,6 +13,7 @@ from gpu_programs import (
 )
 from gpu_small import (
     BEGIN,
+    DEPENDENT,
     DRAM,
     DRAM_QUEUES,
     END,
@@ -276,3 +277,30 @@ def test_acknowledgements_that_come_faster_than_an_sm_takes_them():
         ]
 
     assert cycles([[misses, *stores(24)]], target) == cycles([[misses, *stores(12)]], target)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("side_pool", "held_up"), [(4, 0), (3, DRAM + DRAM_QUEUES + 8 - 10 * DEPENDENT)])
+def test_who_waits_in_the_side_pool_holds_up_no_slice(side_pool, held_up):
+    """Eight SMs read a sector that comes from DRAM, of whom its miss holds four; a ninth reads others of the slice
+    from L2, ten instructions later. Without room for the eighth it waits for the fill, and is answered behind the
+    eight, one a cycle."""
+    target = gpu(sms=9, blocks=1, l2={"merges": 4, "slices": 1, "side_pool": side_pool})
+    far = [LINE * i for i in range(1, 4)]
+    last = [*chain(10), *(load(2, sector, source=2) for sector in far)]
+    alone, together = (
+        cycles([[others]] * 8 + [[last]], target, read_before(far, target)) for others in (chain(1), [load(2, 0)])
+    )
+    assert together - alone == held_up
+
+
+@pytest.mark.theory
+def test_stores_cannot_run_ahead_of_what_is_written_back():
+    """Each store takes a line in which four sectors were written: 4 x 4 cycles of DRAM, and no SM waits for that; with
+    64 writes on their way, slices do."""
+    target = gpu(l2={"size": "2 KiB"}, dram={"bandwidth": "8 GB/s", "writes": 64})
+    times = [
+        cycles([[[store(*range(LINE * i, LINE * i + LINE)) for i in range(w, n, 8)] for w in range(8)]], target)
+        for n in (256, 640)
+    ]
+    assert times[1] - times[0] == pytest.approx(384 * 4 * 4, rel=0.02)

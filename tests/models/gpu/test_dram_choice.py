@@ -1,5 +1,6 @@
 """Which request a channel of DRAM serves, and when: against first ready, first come first served over a plain list, for
-random requests, timings and numbers of banks. (Times are halves of cycles at most, so that both compute exactly.)"""
+random requests, timings and numbers of banks, with and without refreshes. (Times are halves of cycles at most, so that
+both compute exactly.)"""
 
 from __future__ import annotations
 
@@ -58,11 +59,28 @@ class Channel:
     group_from: list[float] = field(default_factory=list)
     bus: float = -inf
     write_end: float = -inf
-    activated: float = -inf
+    read: float = -inf
+    activations: list[float] = field(default_factory=list)
+    refreshes: int = 0
+
+    def refresh(self, now):
+        """Bank by bank in turn, one each so many cycles, when it has been closed."""
+        cycles = self.cycles
+        while cycles["refi"] and self.refreshes * cycles["refi"] / len(self.banks) <= now:
+            bank = self.banks[self.refreshes % len(self.banks)]
+            begin = self.refreshes * cycles["refi"] / len(self.banks)
+            if bank.row is not None:
+                begin = max(begin, bank.precharge_from) + cycles["rp"]
+            bank.row, bank.activated = None, begin + cycles["rfc"] - cycles["rc"]
+            self.refreshes += 1
 
     def activation(self, one):
         bank = self.banks[one["bank"]]
-        earliest = max(one["arrival"], self.activated + self.cycles["rrd"], bank.activated + self.cycles["rc"])
+        earliest = max(one["arrival"], bank.activated + self.cycles["rc"])
+        if self.activations:
+            earliest = max(earliest, self.activations[-1] + self.cycles["rrd"])
+        if len(self.activations) > 3:
+            earliest = max(earliest, self.activations[-4] + self.cycles["faw"])
         if bank.row is None:
             return earliest
         return max(earliest, max(bank.precharge_from, one["arrival"]) + self.cycles["rp"])
@@ -70,8 +88,9 @@ class Channel:
     def column(self, one, now):
         bank = self.banks[one["bank"]]
         earliest = max(now, self.group_from[one["bank"] % self.groups])
-        if not one["write"]:
-            earliest = max(earliest, self.write_end + self.cycles["cdlr"])
+        earliest = max(
+            earliest, self.read + self.cycles["rtw"] if one["write"] else self.write_end + self.cycles["cdlr"]
+        )
         if bank.row == one["row"]:
             return max(earliest, bank.column_from)
         return max(earliest, self.activation(one) + self.cycles["rcd"])
@@ -80,7 +99,7 @@ class Channel:
         bank, cycles = self.banks[one["bank"]], self.cycles
         if bank.row != one["row"]:
             bank.activated = self.activation(one)
-            self.activated = max(self.activated, bank.activated)
+            self.activations.append(bank.activated)
             bank.column_from = bank.activated + cycles["rcd"]
             bank.precharge_from = bank.activated + cycles["ras"]
             bank.row = one["row"]
@@ -90,6 +109,8 @@ class Channel:
         bank.precharge_from = max(bank.precharge_from, end)
         if one["write"]:
             self.write_end = self.bus + cycles["wl"]
+        else:
+            self.read = at
 
 
 def in_order_of_readiness(requests, channel, queue):
@@ -100,6 +121,7 @@ def in_order_of_readiness(requests, channel, queue):
         if coming and len(waiting) < queue and (not waiting or coming[0]["arrival"] <= floor(now)):
             waiting.append(coming.pop(0))
             continue
+        channel.refresh(now)
         at, number = min((channel.column(one, now), one["number"]) for one in waiting)
         one = next(each for each in waiting if each["number"] == number)
         waiting.remove(one)
@@ -119,11 +141,15 @@ def place(sector, banks, row_bytes):
 @pytest.mark.parametrize(("banks", "groups", "queue"), [
     (16, 4, 64), (16, 1, 5), (32, 8, 64), (64, 16, 33), (8, 4, 2), (4, 4, 64), (2, 1, 64), (1, 1, 8), (16, 16, 1),
 ])  # fmt: skip
-def test_first_ready_first_come_first_served(banks, groups, queue):
+@pytest.mark.parametrize("is_whole", [False, True], ids=["", "with_windows_turns_and_refreshes"])
+def test_first_ready_first_come_first_served(banks, groups, queue, is_whole):
     draw = random.Random(banks * 1000 + queue)
     for row_bytes, ratio, gap in ((2048, 1, 1), (1024, 2, 6), (4096, 1, 30)):
         names = ("rcd", "cl", "wl", "rp", "ras", "rc", "rrd", "ccd", "ccdl", "cdlr", "wr")
-        timing = {name: draw.randrange(1, 50) for name in names}
+        timing = {name: draw.randrange(1, 50) for name in names} | dict.fromkeys(("faw", "rtw", "refi", "rfc"), 0)
+        if is_whole:
+            timing |= {"faw": draw.randrange(200), "rtw": draw.randrange(50), "rfc": draw.randrange(1, 100)}
+            timing["refi"] = banks * draw.choice((8, 40, 300)) + 256
         burst = draw.choice((0.5, 1, 4, 12.5))
         target = gpu(dram={
             "bandwidth": f"{32 / burst} GB/s", "queue": queue, "latency": f"{ON_THE_WAY - 4} cycles",

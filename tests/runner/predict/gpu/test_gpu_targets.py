@@ -108,7 +108,7 @@ def test_latencies_from_load_to_use_are_those_measured(name, l1, l2, memory, dep
     found = gpu(name)
     assert found.l1_hit_cycles == pytest.approx(l1, abs=1)
     assert found.l2_hit_cycles == pytest.approx(l2, abs=1)
-    assert found.l2_hit_cycles + found.dram.latency_cycles == pytest.approx(memory, abs=1)
+    assert found.l2_hit_cycles + found.dram_cycles == pytest.approx(memory, abs=1)
     assert found.units["fp32"].latency_cycles + found.pipeline_cycles == dependent
 
 
@@ -156,6 +156,7 @@ def test_a_core_that_cannot_be_is_told_by_its_key(change, told):
         ({"dram.timing": {"row": "3 KiB"}}, "row: 3072 is no power of two"),
         ({"dram.timing": {"row": "64 B"}}, r"dram\.timing\.row: 64 B are less than a line"),
         ({"l2": {"slices": 6144, "size": "12 MiB"}}, r"l2\.slices: 6144 are a multiple of 2048 and no power of two"),
+        ({"dram.timing": {"refi": 200, "rfc": 160}}, "refi: 200 cycles leave no time between refreshes of 160"),
         ({"dram": {"queue": 32768}}, r"dram\.queue: 32768 are more than 32767"),
         ({"dram": {"channels": 1}, "l2": {"slices": 1, "size": "512 MiB", "ways": 32}}, "a slice: 131072 are more"),
     ],
