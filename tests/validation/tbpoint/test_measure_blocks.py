@@ -116,12 +116,12 @@ def test_configurations() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ffmakernel x40", "bfs-9 x200"])
 def test_regular_population(name: str) -> None:
-    """Within 3 %, and the interval, at a share that leaves out most of it."""
+    """Within 4 %, and the interval, at a share that leaves out most of it."""
     population = next(one for one in REGULAR if one.name == name)
     for row in outcomes(population, "regular", DATA, ("spread",)):
         if row.method == "spread":
-            assert abs(row.error) < 0.03
-            assert abs(row.error) <= 1.5 * row.half_width
+            assert abs(row.error) < 0.04
+            assert abs(row.error) <= row.half_width
             assert row.share < 0.35
 
 
