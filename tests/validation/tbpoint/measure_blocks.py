@@ -1,7 +1,7 @@
 """TBPoint inside launches, against full simulation.
 
-``python -m tbpoint.measure_blocks DATA [--csv FILE] [--only NAME] [--occupancy NAME,...]`` in tests/validation, with
-manyscale importable, prints the tables of RESULTS.md. DATA holds ``bfs`` and ``misc`` (traces by
+``python -m tbpoint.measure_blocks DATA [--csv FILE] [--only NAME] [--kind KIND] [--occupancy NAME,...]`` in
+tests/validation, with manyscale importable, prints the tables of RESULTS.md. DATA holds ``bfs`` and ``misc`` (traces by
 github.com/sarchlab/mgpusim, MIT).
 
 Truth: the cycle-level model of an RTX 3070 with 1, 2 and 4 SMs, each as full as it can be, with half and with a quarter
@@ -242,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("data", type=Path)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--only", help="populations whose names contain this")
+    parser.add_argument("--kind", help="of populations: regular, irregular or as traced")
     parser.add_argument("--occupancy", default=",".join(OCCUPANCIES), help="of " + ", ".join(OCCUPANCIES))
     asked = parser.parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of k-means wait for each other longer than they compute
@@ -253,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     for kind, populations, methods in groups:
         for population in populations:
-            if asked.only is None or asked.only in population.name:
+            if asked.kind in (None, kind) and (asked.only is None or asked.only in population.name):
                 rows += outcomes(population, kind, asked.data, methods, asked.occupancy.split(","))
                 print(population.name, file=sys.stderr, flush=True)
     print("\n".join(table(rows)))
@@ -265,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for row in rows:
                 values = asdict(row)
                 writer.writerow({key: f"{v:.6g}" if isinstance(v, float) else v for key, v in values.items()})
-    if asked.only is None:
+    if asked.only is asked.kind is None:
         for sms in (1, 2, 4):
             error, share, count = combined(asked.data, sms)
             print(f"bfs, 16 launches x40, {sms} SMs: {count} representatives, {error:+.2%}, {share:.1%} simulated")
