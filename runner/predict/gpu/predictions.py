@@ -50,7 +50,7 @@ def predictions(launches: Workload, plan: LaunchPlan, gpu: Gpu, results: Iterabl
         instructions = np.array([each.warp_instructions for each in result], np.float64)
         taken = simulated * np.divide(size, instructions, out=np.ones(len(size)), where=instructions > 0)
         total = float(taken.sum())
-        relative = float(np.sqrt((own[is_own] ** 2).sum())) / total if plan.is_census and total else np.nan
+        relative = float(own[is_own].sum()) / total if plan.is_census and total else np.nan  # they lean one way
     else:
         from manyscale.sampling.tbpoint.estimate import estimate
 
