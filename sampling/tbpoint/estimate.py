@@ -18,9 +18,9 @@ where cycles follow the order, the interval is wider than need be (Cochran 8.5).
 * s_k^2 of a cluster of which one launch was drawn is that or, if more, borrowed: the mean of the others' weighted by
   their degrees of freedom, of absolute cycles (the threshold is a share of the kernel's mean launch) or relative to the
   mean squared, whichever is more. If there are none to borrow from, nothing is known and the interval is infinite.
-* Where the drawn launches were themselves sampled, with variance u of their cycles, (N_k / n_k sum(sqrt(u)))^2 is added.
-  Cochran's eq. 10.14 has N_k / n_k sum(u), for errors that are independent; those of skipped blocks lean one way (those of
-  ten of CFD's 102 launches together 1.5 %).
+* Where the drawn launches were themselves sampled, with variance u of their cycles, (N_k / n_k sum(sqrt(u)))^2 is
+  added. Cochran's eq. 10.14 has N_k / n_k sum(u), for errors that are independent; those of skipped blocks lean one way
+  (those of ten of CFD's 102 launches together 1.5 %).
 
 Assumption: means are nearly normal. With few draws from a skewed cluster (one launch among many that is much longer)
 the interval is too narrow, as any is that has not seen that launch.
