@@ -18,7 +18,7 @@ The interval has three parts. Samples are draws: their relative variance within 
 if it says more), and the weight of each give that of the sum; the skipped blocks' own spread counts as that of as many
 samples as they would make. To this comes STATE_ERROR of the skipped cycles, for what no sample can see: caches and the
 phases of residents are as simulated blocks left them, not as skipped ones would have. It is not from theory: with it
-all 14 intervals of equal blocks on whole GPUs in tests/validation/tbpoint hold the truth. Student's t with the degrees
+all 34 intervals inside launches in tests/validation/tbpoint/RESULTS.md hold the truth. Student's t with the degrees
 of freedom between samples, by Satterthwaite's rule.
 
 *Counts* that add up (accesses, misses) are estimated as cycles are: each skip by the counts per instruction of the
