@@ -1,7 +1,7 @@
 """PolyBench/GPU as Nsight Compute measured it on an H100 PCIe, by both issue models: prints the tables of
 RESULTS-HARDWARE.md.
 
-    python hardware_polybench.py FOLDER [--most SIZE] [PROGRAM...]
+    python hardware_polybench.py FOLDER [PROGRAM...] [--most SIZE]
 
 FOLDER holds a checkout of github.com/EnzeXu/GPU_Benchmarks (at a3b3243), which is cloned where it is not there.
 ``--most``: no larger problems. The needs are those of hardware.py. hardware_h100_pcie.csv has the measured cycles, from
