@@ -27,6 +27,8 @@ LEAST_INSTRUCTIONS: Final = 1_000_000  # warp instructions of a launch, below wh
 WANTED: Final = 100_000  # of those that are followed, at least,
 LEAST_SMS: Final = 6  # and so many SMs
 LEAST_OFF: Final = 0.05  # relative: the least that the interval of such a launch's cycles is wide, to each side
+_LINE: Final = 4  # sectors
+_FEW_LINES: Final = 16  # to which most atomics of a launch go, where slices are not asked for alike
 _CHANCE: Final = 5.0  # standard deviations of what slices are asked for that come by chance
 
 
@@ -40,6 +42,8 @@ def followed_sms(trace: LaunchTrace, gpu: Gpu) -> np.ndarray:
     none = np.zeros(0, np.int64)
     sms, channels = reads(trace, gpu)
     if trace.num_instructions < LEAST_INSTRUCTIONS or gpu.l1.sector_bytes != SECTOR_BYTES or _copies(trace):
+        return none
+    if _few_lines(trace):
         return none
     wanted = max(LEAST_SMS, sms * WANTED / trace.num_instructions)
     shares = (round(sms * part / channels) for part in range(1, channels + 1) if channels % part == 0)
@@ -59,6 +63,21 @@ def _copies(trace: LaunchTrace) -> bool:
     static = trace.static
     copies = np.flatnonzero((static.access == Access.copy) & (static.space != Space.none))
     return bool(len(copies)) and bool(np.isin(trace.instruction, copies).any())
+
+
+def _few_lines(trace: LaunchTrace) -> bool:
+    """Whether atomics, which all go to L2, mostly go to few lines: all SMs wait for the same few slices then."""
+    static = trace.static
+    in_memory = np.isin(static.space, (Space.global_, Space.local))
+    atomics = in_memory & np.isin(static.access, (Access.atomic, Access.reduction))
+    if not np.isin(trace.instruction, np.flatnonzero(atomics)).any():
+        return False
+    asked = np.repeat(atomics[trace.instruction], np.where(in_memory[trace.instruction], trace.accesses, 0))
+    line, requests = np.unique(trace.sector[asked] // _LINE, return_counts=True)
+    if not len(line):
+        return False
+    requests.sort()
+    return bool(requests[-_FEW_LINES:].sum() > requests.sum() / 2)
 
 
 def blocks_of(sms: np.ndarray, num_sms: int, num_blocks: int) -> np.ndarray:

@@ -221,7 +221,9 @@ def _run(state, launch, limits, taken, num_sms, slots, waves, skip):  # type: ig
     now = -1
     while given < min(num_blocks, num_sms * slots):
         turn = given // num_sms
-        begin_block(state, launch, given, given % num_sms, turn, limits.schedulers, turn, now)
+        s = given % num_sms
+        time = limits.first_block + np.int64(s * limits.block_interval) + turn * limits.block_pace
+        begin_block(state, launch, given, s, turn, limits.schedulers, time, now)
         given += 1
     left = num_blocks
     while left > 0:
@@ -243,7 +245,8 @@ def _run(state, launch, limits, taken, num_sms, slots, waves, skip):  # type: ig
                         given += skipped
                         left -= skipped
                     ended = state.block[number - num_warps]
-                    begin_block(state, launch, given, ended.sm, ended.slot, limits.schedulers, now, now)
+                    time = now + limits.block_turnaround
+                    begin_block(state, launch, given, ended.sm, ended.slot, limits.schedulers, time, now)
                     given += 1
             number = following
     return now

@@ -154,7 +154,9 @@ class Times(NamedTuple):
     of the sectors that a port to L2 passes in a cycle. ``in_turn``: whether slices of L2 choose request by request
     whose turn it is; then ``ahead``, how far an SM's accesses are looked up before those of others, is 0. ``turn``: how
     long a request waits for its slice before others' turns come between, else; ``slice_period``: cycles that a slice
-    works in a period then. ``in_part``: whether some SMs are followed (gpu/gpumech/part.py)."""
+    works in a period then. ``in_part``: whether some SMs are followed (gpu/gpumech/part.py). Of thread blocks, when the
+    ``first_block`` begins, ``block_interval`` from SM to SM, ``block_pace`` from one to the next of an SM,
+    ``block_turnaround`` from the end of one to the next in its place."""
 
     front: int
     l1: int
@@ -178,6 +180,10 @@ class Times(NamedTuple):
     turn: int
     slice_period: int
     in_part: int
+    first_block: int
+    block_interval: float
+    block_pace: int
+    block_turnaround: int
 
 
 def times(gpu: Gpu) -> Times:
@@ -207,6 +213,10 @@ def times(gpu: Gpu) -> Times:
         in_turn=0,
         ahead=_AHEAD,
         turn=_TURN,
+        first_block=0 if gpu.core is None else round(gpu.core.cold_start_cycles),
+        block_interval=float(gpu.dispatch.interval_cycles),
+        block_pace=max(1, round(gpu.dispatch.interval_cycles * gpu.sms)),
+        block_turnaround=round(gpu.dispatch.turnaround_cycles),
         slice_period=PERIOD_CYCLES,
         in_part=0,
     )

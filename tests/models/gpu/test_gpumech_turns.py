@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import gpu_small as small
 import pytest
-from gpu_programs import integer, launch, load, store
+from gpu_programs import atomic, integer, launch, load, store
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.gpumech import model as gpumech
+from manyscale.models.gpu.gpumech import part
 from manyscale.models.gpu.l2.slices import slice_of_line
 from manyscale.models.gpu.memory_state import memory_limits
 
@@ -70,3 +71,28 @@ def test_l1_of_an_sm_without_blocks_is_emptied():
         found = gpumech.predict(gpumech.collect(trace, target), target).l1_misses
         misses[most] = found, detailed.simulate(trace, target)[0].l1_misses
     assert misses == {1: (2, 2), 2: (1, 1)}
+
+
+@pytest.mark.parametrize(("lines", "followed"), [(1, 0), (8, 0), (4096, 8)])
+def test_all_sms_are_followed_where_atomics_go_to_few_lines(lines, followed, monkeypatch):
+    """A line is of one slice, which all SMs wait for: no SM with its part of the slices stands for others. (Else 8
+    of 32: six at least, and a part of the channels that divides them.)"""
+    monkeypatch.setattr(part, "LEAST_INSTRUCTIONS", 1000)
+    monkeypatch.setattr(part, "WANTED", 100)
+    target = small.gpu(sms=32, l2={"slices": 32, "size": "1 MiB"}, dram={"channels": 16})
+    blocks = [[[integer(2, 2)] * 30 + [atomic(10, 4 * (64 * i % lines))]] for i in range(640)]
+    assert len(part.followed_sms(launch(blocks), target)) == followed
+
+
+@pytest.mark.theory
+def test_a_block_begins_a_turnaround_behind_the_one_in_whose_place_it_comes():
+    """Four blocks, one at a time: three turnarounds. Two SMs with a block each: the second begins an interval later."""
+    blocks = [[[integer(2, 2)] * 50]] * 4
+    at_once, paced = (
+        _both(launch(blocks), small.gpu(blocks=1, dispatch=given)) for given in ({}, {"turnaround": "70 cycles"})
+    )
+    assert [after - before for before, after in zip(at_once, paced, strict=True)] == [3 * 70, 3 * 70]
+    at_once, paced = (
+        _both(launch(blocks[:2]), small.gpu(sms=2, dispatch=given)) for given in ({}, {"interval": "40 cycles"})
+    )
+    assert [after - before for before, after in zip(at_once, paced, strict=True)] == [40, 40]
