@@ -255,7 +255,7 @@ def _arrive(state, devices, gpu, number, time):  # type: ignore[no-untyped-def]
 @inner
 def _is_admitted(devices, gpu, number):  # type: ignore[no-untyped-def]
     me = devices.gpu[gpu]
-    if me.running == devices.slot.shape[1]:
+    if me.running + me.known == devices.slot.shape[1]:
         return False
     rank = devices.stream[devices.operation[number].stream].rank
     return me.running + me.known == 0 or me.owner == rank or devices.mark[3] != 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manyscale.models.gpu.device import program as device_program
 from manyscale.models.gpu.device.program import BlockTimes, Given, LaunchKind, build
 from manyscale.models.gpu.device.state import RESOURCES, Devices
 from manyscale.models.gpu.parameters import Gpu
@@ -61,6 +62,7 @@ def run(
     *,
     num_ranks: int = 1,
     ranks_share: bool = False,
+    takes_ps: Sequence[int] | None = None,
 ) -> tuple[list[tuple[int, int]], Devices, np.ndarray]:
     """Start and end of each operation that is given to a stream, the devices, and when the hosts ended."""
     workload = ranks(folder, num_ranks)
@@ -72,7 +74,8 @@ def run(
     given = Given(**columns)
     compute = np.zeros(workload.num_operations, np.int64)
     offsets = workload.rank_offsets
-    program = build(given, kinds, on or gpu(), offsets, compute, ranks_share=ranks_share)
+    known = None if takes_ps is None else np.array(takes_ps, np.int64)
+    program = build(given, kinds, on or gpu(), offsets, compute, ranks_share=ranks_share, takes_ps=known)
     network = Network.model_validate(load_yaml(shipped_targets()["rtx3070"])["network"])
     result = replay_with_devices(
         build_program(workload, network.collectives), program, network, Placement.one_per_node(num_ranks)
@@ -290,3 +293,13 @@ def test_blocks_that_were_simulated_run_as_long_as_they_did(tmp_path):
     other = launch(4 * US, blocks=44, warps=48)
     times, _, _ = run(tmp_path, two_streams([0, 1]) + DEVICE, [kind, other])
     assert times == [(0, 10 * US), (0, 6 * US)]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("takes_ps", [None, [10 * US] * 3], ids=["sharing", "known"])
+def test_a_gpu_runs_no_more_launches_at_a_time_than_it_can(tmp_path, monkeypatch, takes_ps):
+    """Two of three, whether what they take beside each other is known or not; the third begins behind them."""
+    monkeypatch.setattr(device_program, "MOST_AT_ONCE", 2)
+    gives = [{"kind": G.launch, "stream": 1 + k, "launch": 0} for k in range(3)]
+    found, _, _ = run(tmp_path, gives, [launch(10 * US, blocks=46)], takes_ps=takes_ps)
+    assert sorted(end for _, end in found) == [10 * US, 10 * US, 20 * US]
