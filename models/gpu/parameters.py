@@ -151,7 +151,7 @@ class GpuCache(Strict):
 
 
 class BlockDispatch(Strict):
-    """How fast a GPU gives its SMs thread blocks of a launch that runs by itself (not those of clusters)."""
+    """How fast a GPU gives its SMs thread blocks (not those of clusters)."""
 
     interval_cycles: Cycles = Field(default=0, alias="interval")
     """Between two blocks that the GPU gives out, in turn to its SMs. By default all that have room take one at once."""

@@ -3,8 +3,9 @@
 Blocks of the launch of the highest priority that has arrived go first, of equal ones those of the one that came first,
 as far as any SM has room for one; those of the next when all of it have been given out (the rules that Amert et al.
 found, "GPU scheduling on the NVIDIA TX2: hidden details revealed", RTSS 2017). A block goes to the SM that has room
-first (of several at the same cycle, in turn), an SM takes one a cycle: both as gpu/windows_kernel.py has it for one
-launch. Room is what blocks take together: blocks, warps, registers and shared memory.
+first (of several at the same cycle, in turn), as fast as the target gives blocks out: both as gpu/windows_kernel.py has
+it for one launch. Room is what blocks take together: blocks, warps, registers and shared memory. An SM waits the
+turnaround of a block's end where it had no room before it.
 
 An SM runs by itself to the next end of a block, or of the window. So the first blocks of a launch for which it has
 room, and had none for the launch before, may come up to a window (some 200 cycles) late.
@@ -84,7 +85,7 @@ def _look_for_room(sm, limits, own, k, time):  # type: ignore[no-untyped-def]
     for s in range(sm.core.shape[0]):
         own.room_at[s] = NEVER
         if k >= 0 and _fits(sm, s, limits, own, k):
-            own.room_at[s] = max(time, own.free_at[s], sm.core[s].time - 1)
+            own.room_at[s] = max(time, own.launch[k].arrival + own.first_at[s], own.free_at[s], sm.core[s].time - 1)
 
 
 @inner
@@ -98,15 +99,16 @@ def _give(sm, s, program, limits, own, k):  # type: ignore[no-untyped-def]
         own.used[s, what] += own.need[k, what]
     start_block(sm, s, program, limits, launch.next, time)
     launch.next += 1
-    own.free_at[s] = time + 1
-    own.room_at[s] = time + 1 if _fits(sm, s, limits, own, k) else NEVER
+    own.free_at[s] = time + limits.block_pace
+    own.room_at[s] = own.free_at[s] if _fits(sm, s, limits, own, k) else NEVER
     own.word[TURN] = (s + 1) % sm.core.shape[0]
 
 
 @inner
-def _take_leave(sm, s, own):  # type: ignore[no-untyped-def]
+def _take_leave(sm, s, limits, own):  # type: ignore[no-untyped-def]
     """Blocks of an SM have ended, and with them perhaps launches, behind which others arrive."""
-    own.free_at[s] = sm.core[s].time - 1
+    if own.room_at[s] == NEVER:
+        own.free_at[s] = max(own.free_at[s], sm.core[s].time - 1 + limits.block_turnaround)
     while own.word[TOLD] < sm.ended[0]:
         own.word[TOLD] += 1
         block = sm.ended[own.word[TOLD]]
@@ -126,6 +128,22 @@ def _take_leave(sm, s, own):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _goes_on(sm, s, program, limits, own, head, until):  # type: ignore[no-untyped-def]
+    """Run an SM up to ``until``, or to an end of blocks, behind which it may have room: whether that came."""
+    if advance(sm, s, program, limits, until) != BLOCK_ENDED:
+        return False
+    _take_leave(sm, s, limits, own)
+    if head >= 0 and own.room_at[s] == NEVER and _fits(sm, s, limits, own, head):
+        own.room_at[s] = own.free_at[s]
+    return True
+
+
+@inner
+def _waits_for_room(limits, own, s, until):  # type: ignore[no-untyped-def]
+    return own.room_at[s] == NEVER or (limits.paced and own.room_at[s] >= until)
+
+
+@inner
 def _run_to(sm, program, limits, own, until):  # type: ignore[no-untyped-def]
     """From NOW on up to ``until``, or to when a launch arrives: up to where."""
     num_sms = sm.core.shape[0]
@@ -135,23 +153,26 @@ def _run_to(sm, program, limits, own, until):  # type: ignore[no-untyped-def]
         best = -1
         for i in range(num_sms):
             s = (own.word[TURN] + i) % num_sms
-            while own.room_at[s] == NEVER and sm.core[s].time < min(until, own.word[ARRIVES]):
-                if advance(sm, s, program, limits, min(until, own.word[ARRIVES])) == BLOCK_ENDED:
-                    _take_leave(sm, s, own)
-                    if _fits(sm, s, limits, own, head):
-                        own.room_at[s] = sm.core[s].time - 1
+            stop = min(until, own.word[ARRIVES])
+            while _waits_for_room(limits, own, s, stop) and sm.core[s].time < stop:
+                _goes_on(sm, s, program, limits, own, head, stop)
+                stop = min(until, own.word[ARRIVES])
             if own.room_at[s] < until and (best < 0 or own.room_at[s] < own.room_at[best]):
                 best = s
-        if best < 0 or own.room_at[best] >= own.word[ARRIVES]:
+        if best < 0:
             break
         time = own.room_at[best]
+        while limits.paced and sm.core[best].time < min(time + 1, own.word[ARRIVES]):  # its other blocks go on
+            _goes_on(sm, best, program, limits, own, head, min(time + 1, own.word[ARRIVES]))
+        if time >= own.word[ARRIVES]:
+            break
         _give(sm, best, program, limits, own, head)
         if own.launch[head].next == own.launch[head].end_block:
             head = _first(own)
             _look_for_room(sm, limits, own, head, time)
     for s in range(num_sms):
-        while advance(sm, s, program, limits, min(until, own.word[ARRIVES])) == BLOCK_ENDED:
-            _take_leave(sm, s, own)
+        while _goes_on(sm, s, program, limits, own, head, min(until, own.word[ARRIVES])):
+            pass
     return min(until, own.word[ARRIVES])
 
 
@@ -173,14 +194,13 @@ def _are_over(own):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _can_give(sm, limits, own):  # type: ignore[no-untyped-def]
-    """Whether a block goes to an SM when the next window begins."""
-    head = _first(own)
-    if head >= 0:
-        for s in range(sm.core.shape[0]):
-            if _fits(sm, s, limits, own, head):
-                return True
-    return False
+def _next_room(sm, limits, own):  # type: ignore[no-untyped-def]
+    """When an SM next takes a block, of what has arrived; NEVER: when one has ended."""
+    _look_for_room(sm, limits, own, _first(own), own.word[NOW])
+    earliest = NEVER
+    for s in range(sm.core.shape[0]):
+        earliest = min(earliest, own.room_at[s])
+    return earliest
 
 
 @allocation_free
@@ -202,9 +222,7 @@ def run_together(sm, program, limits, own, mem, mem_limits, replies, clock):  # 
             return FINISHED
         send_all(sm, limits, mem, mem_limits, replies, until)
         begin = next_begin(sm, mem, mem_limits, replies, until)
-        begin = min(begin, own.word[ARRIVES])
-        if _can_give(sm, limits, own):
-            begin = until
+        begin = min(begin, own.word[ARRIVES], _next_room(sm, limits, own))
         if begin == NEVER:
             return STUCK
         begin = max(begin, until)

@@ -28,10 +28,11 @@ from manyscale.models.gpu.sm.wanted import want_for
 from manyscale.models.gpu.together.kernel import run_together
 from manyscale.models.gpu.together.program import joined_program
 from manyscale.models.gpu.together.state import LAUNCH, sharing
+from manyscale.models.gpu.windows_kernel import first_room
 from manyscale.models.kernels.watching import watched
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 1  # raised when results change, other than by gpu/detailed.py
+VERSION: Final = 2  # raised when results change, other than by gpu/detailed.py
 _WINDOWS: Final = 1 << 14  # between two looks at whether to go on
 _SPARE: Final = 2  # times the warps of an SM: slots in a row are found though others lie between them
 
@@ -120,7 +121,7 @@ class _Running:
         warps = min(gpu.warps, gpu.threads // WARP_THREADS)
         limit = np.array([gpu.blocks, warps, gpu.registers, gpu.shared_memory.size_bytes])
         need = np.array([(1, *allocated(gpu, _threads(each), each.registers, each.shared_bytes)) for each in traces])
-        self._own = sharing(_rows_of(launches), need, limit, sms)
+        self._own = sharing(_rows_of(launches), need, limit, first_room(sms, gpu, controlled))
         self.memory = memory_state.with_ports(memory, sms)
         self._mem_limits = memory_state.memory_limits(gpu)
         self._replies = replies_for(2 * len(memory.reply), len(memory.reply), window)

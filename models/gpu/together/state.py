@@ -25,8 +25,9 @@ LAUNCH: Final = np.dtype(
 
 class Sharing(NamedTuple):
     """``launch`` LAUNCH[L]; ``need`` int64[L, 4] of a block; of SMs ``used`` int64[SM, 4], what ``limit`` int64[4] is
-    at most. ``of_block`` int32[blocks]: its launch. ``free_at`` int64[SM]: the cycle from which an SM can take a block,
-    and ``room_at``, for one of the launch whose turn it is (NEVER: no room). ``word`` int64[4]: NOW, up to which
+    at most. ``of_block`` int32[blocks]: its launch. ``first_at`` int64[SM]: from a launch's arrival until an SM can
+    take one of its blocks; ``free_at`` int64[SM]: the cycle from which an SM can take any, and ``room_at``, for one of
+    the launch whose turn it is (NEVER: no room). ``word`` int64[4]: NOW, up to which
     launches have arrived; ARRIVES, when the next one does; TURN, the SM after the one that took the last block; TOLD,
     blocks that are known to have ended."""
 
@@ -35,15 +36,16 @@ class Sharing(NamedTuple):
     used: np.ndarray
     limit: np.ndarray
     of_block: np.ndarray
+    first_at: np.ndarray
     free_at: np.ndarray
     room_at: np.ndarray
     word: np.ndarray
 
 
-def sharing(launch: np.ndarray, need: np.ndarray, limit: np.ndarray, num_sms: int) -> Sharing:
+def sharing(launch: np.ndarray, need: np.ndarray, limit: np.ndarray, first_at: np.ndarray) -> Sharing:
     """Nothing has arrived yet."""
-    count = launch["end_block"] - launch["next"]
+    count, num_sms = launch["end_block"] - launch["next"], len(first_at)
     return Sharing(
         launch, need, np.zeros((num_sms, 4), np.int64), limit, np.repeat(np.arange(len(launch), dtype=np.int32), count),
-        np.zeros(num_sms, np.int64), np.full(num_sms, NEVER), np.array([0, 0, 0, 0]),
+        first_at, np.zeros(num_sms, np.int64), np.full(num_sms, NEVER), np.array([0, 0, 0, 0]),
     )  # fmt: skip

@@ -173,16 +173,46 @@ def asynchronous() -> tuple[LaunchTrace, Gpu]:
     return launch(blocks, shared=4096), target(sms=4)
 
 
+def paced() -> tuple[LaunchTrace, Gpu]:
+    """Waves of blocks of several lengths, of which an SM takes several, given out at a rate and behind a turnaround."""
+    blocks = [[[fadd(3)] * (30 + 17 * (k % 7)), [fadd(2)] * (20 + 90 * (k % 3))] for k in range(60)]
+    return sass_launch(blocks), core(sms=4, blocks=3, dispatch={"interval": "7 cycles", "turnaround": "480 cycles"})
+
+
+def cold() -> tuple[LaunchTrace, Gpu]:
+    """Without control bits on a target whose launches fetch their code first, for longer than a window."""
+    dispatch = {"interval": "2.5 cycles", "turnaround": "90 cycles"}
+    trace = launch([chain(5 + k % 9, warps=1 + k % 3) for k in range(300)])
+    return trace, core(sms=4, core={"cold_start": "630 cycles"}, dispatch=dispatch)
+
+
 @pytest.mark.theory
 @pytest.mark.peer
-@pytest.mark.parametrize("of", [controlled, asynchronous])
+@pytest.mark.parametrize("of", [controlled, asynchronous, paced, cold])
 def test_a_launch_that_is_alone_runs_as_gpu_detailed_has_it(of):
     """To the cycle of each block."""
     trace, gpu = of()
     alone, _ = detailed.simulate(trace, gpu)
     (found,), _, _ = simulate_together([Arriving(trace)], gpu)
     assert found.cycles == alone.busy_cycles
+    assert (found.block_begin == alone.block_begin).all()
     assert (found.block_end == alone.block_end).all()
+
+
+@pytest.mark.theory
+def test_each_launch_gets_its_blocks_at_the_targets_rate_from_its_arrival_on():
+    """One block an SM, of two launches, the second of which comes while SMs still have room for it."""
+    gpu = core(sms=4, blocks=2, core={"cold_start": "100 cycles"}, dispatch={"interval": "3 cycles"})
+    both = [Arriving(launch([chain(50)] * 4)), Arriving(launch([chain(50)] * 4), at=40)]
+    for each, found in zip(both, simulate_together(both, gpu)[0], strict=True):
+        assert found.block_begin.tolist() == [each.at + 100 + 3 * s for s in range(4)]
+
+
+@pytest.mark.theory
+def test_blocks_of_another_launch_wait_for_the_turnaround_of_a_place():
+    gpu = core(sms=1, blocks=1, core={}, dispatch={"turnaround": "300 cycles"})
+    a, b = simulate_together([Arriving(launch([chain(50)])), Arriving(launch([chain(50)]))], gpu)[0]
+    assert b.block_begin.tolist() == [a.block_end[0] + 300]
 
 
 @pytest.mark.theory
