@@ -15,7 +15,7 @@ import numpy as np
 
 from manyscale.models.gpu import launch_kernel, memory_state
 from manyscale.models.gpu.clusters import check_room, cluster_blocks, cluster_order
-from manyscale.models.gpu.l2.exchange_kernel import enlarged, replies_for
+from manyscale.models.gpu.l2.exchange_kernel import Replies, enlarged, replies_for
 from manyscale.models.gpu.launch_pieces import LaunchPieces
 from manyscale.models.gpu.launch_program import LaunchProgram
 from manyscale.models.gpu.memory_state import Memory
@@ -25,7 +25,7 @@ from manyscale.models.gpu.skipped_blocks import forget_passed
 from manyscale.models.gpu.sm import state as sm_state
 from manyscale.models.gpu.sm.asynchronous.state import room_for
 from manyscale.models.gpu.sm.control.rows import COLUMNS, code_lines, constant_lines, is_controlled
-from manyscale.models.gpu.sm.limits import sm_limits
+from manyscale.models.gpu.sm.limits import SmLimits, sm_limits
 from manyscale.models.gpu.sm.memory_kernel import REPLY_CYCLES
 from manyscale.models.gpu.sm.state import CAUSES, Counted
 from manyscale.models.gpu.sm.wanted import want_for
@@ -220,7 +220,6 @@ class _Running:
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
         self.num_instructions = num_instructions  # of the launch
         self._skipped = 0  # those of blocks that are not simulated
-        self._most_in_flight = 4 * sms * window * gpu.crossbar.sectors
 
     def run(self) -> int:
         """Go on: why it stopped."""
@@ -259,11 +258,7 @@ class _Running:
 
     def make_room(self) -> None:
         """More requests can be in flight."""
-        in_queues = 2 * int(self._clock[1]) * self._limits.port
-        self.memory = memory_state.with_room(self.memory, self._most_in_flight, in_queues)
-        new = len(self.memory.reply)
-        room = max(len(self._replies.reply), 2 * new + int(self._replies.rows[0]))
-        self._replies = enlarged(self._replies, room, new)
+        self.memory, self._replies = more_room(self.memory, self._replies, self._limits, self.sm, int(self._clock[1]))
 
     def choose(self, choice: BlockChoice, skipped: Callable[[Memory, int, int], None] | None) -> None:
         """The next block, for an SM that has room."""
@@ -314,9 +309,23 @@ class _Running:
 
 def room(trace: LaunchTrace, program: LaunchProgram, controlled: bool) -> tuple[int, tuple[int, int]]:
     """Registers that SMs keep of each warp, and lines of code and of constants."""
-    if controlled:
-        return COLUMNS, (code_lines(trace.static), constant_lines(trace.static)[1])
-    return int(program.operand.max(initial=0)) + 1, (0, 0)
+    lines = (code_lines(trace.static), constant_lines(trace.static)[1]) if controlled else (0, 0)
+    return registers_of(program, controlled), lines
+
+
+def registers_of(program: LaunchProgram, controlled: bool) -> int:
+    """Those that SMs keep of each warp."""
+    return COLUMNS if controlled else int(program.operand.max(initial=0)) + 1
+
+
+def more_room(
+    memory: Memory, replies: Replies, limits: SmLimits, sm: sm_state.Sm, window: int
+) -> tuple[Memory, Replies]:
+    """For requests in flight, where windows of so many cycles had too little."""
+    most = window * limits.port  # of an SM
+    memory = memory_state.with_room(memory, 4 * len(sm.core) * most, 2 * most)
+    new = len(memory.reply)
+    return memory, enlarged(replies, max(len(replies.reply), 2 * new + int(replies.rows[0])), new)
 
 
 def prepared(memory: Memory | None, gpu: Gpu) -> Memory:

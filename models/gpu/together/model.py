@@ -15,13 +15,13 @@ import numpy as np
 
 from manyscale.models.gpu import detailed, launch_kernel, memory_state
 from manyscale.models.gpu.clusters import cluster_blocks
-from manyscale.models.gpu.l2.exchange_kernel import enlarged, replies_for
+from manyscale.models.gpu.l2.exchange_kernel import replies_for
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import allocated, l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import WARP_THREADS, Gpu
 from manyscale.models.gpu.sm import state as sm_state
 from manyscale.models.gpu.sm.asynchronous.state import Room, room_for
-from manyscale.models.gpu.sm.control.rows import COLUMNS, is_controlled
+from manyscale.models.gpu.sm.control.rows import is_controlled
 from manyscale.models.gpu.sm.limits import SmLimits, sm_limits
 from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.gpu.sm.wanted import want_for
@@ -53,14 +53,11 @@ class Arriving:
 @dataclass(frozen=True)
 class Ended:
     """One of the launches, in cycles from the begin of all. ``block_sm``, ``block_begin`` and ``block_end`` int of
-    each of its blocks. ``occupancy``: warps of it that were resident, of those that the GPU's SMs have room for, in the
-    mean from its arrival to its end."""
+    each of its blocks."""
 
     launch_id: int
     arrival: int
     end: int
-    warp_instructions: int
-    occupancy: float
     block_sm: np.ndarray
     block_begin: np.ndarray
     block_end: np.ndarray
@@ -113,10 +110,9 @@ class _Running:
         self._ipc_cycles = detailed.bucket_cycles(self.num_instructions, gpu)
         self._limits = _limits_of(gpu, size, self._ipc_cycles, controlled=controlled)
         want_for(self._program, self._limits)
-        registers = COLUMNS if controlled else int(self._program.operand.max(initial=0)) + 1
         self.sm = sm_state.sm_state(
-            gpu, sms, size, self._limits, window, detailed.IPC_BUCKETS, blocks, registers,
-            _room_of(traces, self._limits.warps), lines,
+            gpu, sms, size, self._limits, window, detailed.IPC_BUCKETS, blocks,
+            detailed.registers_of(self._program, controlled), _room_of(traces, self._limits.warps), lines,
         )  # fmt: skip
         warps = min(gpu.warps, gpu.threads // WARP_THREADS)
         limit = np.array([gpu.blocks, warps, gpu.registers, gpu.shared_memory.size_bytes])
@@ -126,7 +122,6 @@ class _Running:
         self._mem_limits = memory_state.memory_limits(gpu)
         self._replies = replies_for(2 * len(memory.reply), len(memory.reply), window)
         self._clock = np.array([0, window, _WINDOWS])
-        self._most_in_flight = 4 * sms * window * gpu.crossbar.sectors
 
     @property
     def names(self) -> str:
@@ -147,11 +142,9 @@ class _Running:
 
     def make_room(self) -> None:
         """More requests can be in flight."""
-        in_queues = 2 * int(self._clock[1]) * self._limits.port
-        self.memory = memory_state.with_room(self.memory, self._most_in_flight, in_queues)
-        new = len(self.memory.reply)
-        room = max(len(self._replies.reply), 2 * new + int(self._replies.rows[0]))
-        self._replies = enlarged(self._replies, room, new)
+        self.memory, self._replies = detailed.more_room(
+            self.memory, self._replies, self._limits, self.sm, int(self._clock[1])
+        )
 
     def result(self) -> detailed.LaunchResult:
         counted = sm_state.counted(self.sm)
@@ -159,20 +152,12 @@ class _Running:
 
     def ended(self) -> list[Ended]:
         found, first = [], 0
-        for each, row, need in zip(self._launches, self._own.launch, self._own.need, strict=True):
+        for each, row in zip(self._launches, self._own.launch, strict=True):
             mine = slice(first, first + each.trace.num_blocks)
             first = mine.stop
-            begin, end = self.sm.record_begin[mine], self.sm.record_end[mine]
-            arrival = int(row["arrival"])
-            last = int(end.max(initial=arrival)) + detailed.END_CYCLES
-            resident = int((end - begin).sum()) * int(need[1])
-            room = (last - arrival) * self._gpu.sms * self._gpu.warps
-            found.append(
-                Ended(
-                    each.trace.launch_id, arrival, last, each.trace.num_instructions, resident / room if room else 0.0,
-                    self.sm.record_sm[mine], begin, end,
-                )
-            )  # fmt: skip
+            blocks = (self.sm.record_sm[mine], self.sm.record_begin[mine], self.sm.record_end[mine])
+            end = int(row["end"]) + detailed.END_CYCLES
+            found.append(Ended(each.trace.launch_id, int(row["arrival"]), end, *blocks))
         return found
 
 

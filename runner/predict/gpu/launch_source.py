@@ -27,7 +27,6 @@ from manyscale.runner.predict.gpu.predictions import Predictions, predictions
 from manyscale.runner.predict.gpu.streams.copies import Copies, copies_of, notes_of
 from manyscale.runner.predict.gpu.streams.given import given_of
 from manyscale.runner.predict.gpu.streams.joins import joins
-from manyscale.runner.predict.gpu.streams.source import StreamSource
 from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic
@@ -134,6 +133,8 @@ class LaunchSource(PhaseSource):
             )
         if not self._joins:
             return None
+        from manyscale.runner.predict.gpu.streams.source import StreamSource
+
         return StreamSource(self._case, self._launches.workload, self._predictions(done), self._gpu).coupling()
 
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:

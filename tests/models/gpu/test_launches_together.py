@@ -20,7 +20,6 @@ from manyscale.models.gpu.together.model import Arriving, Ended, simulate_togeth
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 GPU = small_gpu()
-WARPS_OF_SM = 48
 
 
 def chain(count: int, warps: int = 1) -> list[list[Instruction]]:
@@ -70,13 +69,6 @@ def test_blocks_of_the_higher_priority_go_first():
     a, b = ends(Arriving(first), Arriving(second, at=one // 2))
     assert b.block_begin.min() >= a.block_begin.max()
     assert a.cycles == alone(first)
-
-
-@pytest.mark.theory
-def test_occupancy_is_of_the_time_that_a_launch_was_there():
-    """A launch of one warp on one of the SMs."""
-    (found,) = ends(Arriving(launch([chain(200)]), at=500))
-    assert found.occupancy == pytest.approx(1 / (SMS * WARPS_OF_SM), rel=0.02)
 
 
 @pytest.mark.theory
