@@ -9,7 +9,8 @@ Moore, 2000) reaches BIC_SHARE of the range of all; the unit nearest to a cluste
 
 `projected` is Principal Kernel Projection, the part inside launches of Principal Kernel Analysis (Baddouh et al., MICRO
 2021): a simulation ends once IPC is stable, by its deviation in a rolling window, and a whole wave of blocks has ended,
-if there are more than one.
+if there are more than one. This rule, STABLE and WINDOW_CYCLES are from memory: the paper was not at hand, and no code
+of its authors to run beside it.
 
 The others take arrays of one entry per unit (instructions, cycles), and estimate cycles of all by the instructions of
 all: total instructions times the sample's cycles per instruction.
