@@ -11,7 +11,7 @@ from gpu_programs import copy, integer, launch, load, store
 
 from manyscale.models.gpu.gpumech import model as gpumech
 from manyscale.models.gpu.gpumech import outline as gpumech_outline
-from manyscale.models.gpu.gpumech import part
+from manyscale.models.gpu.gpumech import part, replay_state
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import shipped_targets
@@ -85,6 +85,31 @@ def test_a_stream_takes_what_memory_takes_for_it(bandwidth):
     assert (found.block_sm < 0).any()
     assert least * 0.99 <= found.cycles <= least * 1.2 + 1000
     assert (found.l1_misses, found.l2_misses) == (sectors, sectors)
+
+
+@pytest.mark.parametrize("bandwidth", [30, 60])
+def test_a_longer_stream_takes_what_memory_takes_for_what_is_more(bandwidth):
+    """Latencies at the begin and the end are the same. (Six SMs of 46 with two channels of 16 are 4 % more than their
+    channels' share.)"""
+    gpu = rtx3070(dram={"bandwidth": f"{bandwidth} GB/s"})
+    cycles = [
+        gpumech.predict(
+            collected([[stream(4 * block + warp) for warp in range(4)] for block in range(SMS * rounds)], gpu), gpu
+        ).cycles
+        for rounds in (3, 9)
+    ]
+    num_bytes = 4 * 24 * 4 * 32 * SMS * 6
+    assert cycles[1] - cycles[0] == pytest.approx(num_bytes / (bandwidth * 1e9) * gpu.frequency_hz, rel=0.002)
+
+
+@pytest.mark.parametrize(("channels", "share"), [(2, 6 / 46), (2, 0.125), (4, 0.3), (8, 0.4)])
+def test_what_is_followed_gets_its_share(gpu, channels, share):
+    """Of the bytes a cycle of DRAM, and of the requests a cycle of L2, to the cycles that a period has."""
+    whole = replay_state.times(gpu)
+    own = replay_state.followed_times(whole, channels, share)
+    assert own.channels / own.channel_burst == pytest.approx(share * whole.channels / whole.channel_burst)
+    requests = share * whole.slices * whole.slice_period
+    assert own.slices * own.slice_period == pytest.approx(requests, abs=own.slices / 2)
 
 
 def shared(block):
