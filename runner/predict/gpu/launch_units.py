@@ -52,13 +52,12 @@ class Part:
 
 def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> list[Part]:
     """Launches by work unit, in the order of the trace."""
-    caches = study.options(GpuChoice).caches
-    keeps = gpu.l2.kept_between_launches and caches != "cold"
     size = launches.column("launches", "warp_instructions")
     begin = _first_of_gpu(launches)
     chosen = plan.chosen.tolist()
     joined: list[list[int]] = []
-    together = keeps and caches == "kept" and study.sampling.launches == "full"
+    keeps = gpu.l2.kept_between_launches and study.options(GpuChoice).caches == "kept"
+    together = keeps and study.sampling.launches == "full"
     total = 0
     for row in chosen:
         follows = joined and joined[-1][-1] == row - 1 >= begin[row] and total + int(size[row]) <= MOST_IN_UNIT

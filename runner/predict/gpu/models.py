@@ -5,7 +5,8 @@ A model is a class with ``NAME``, ``DOMAIN``, ``version()``, ``check(study)`` an
 pieces, see pieces.py); one with it looks at their instructions first (``outline``,
 which reads of the GPU only what ``outline_reads`` says), then at what their accesses meet (``profile`` and
 ``profile_reads``), and predicts from that, configuration by configuration (``predict``). A model may have ``notes`` on
-its results.
+its results, and may simulate launches that overlap together: ``simulate_together``, with ``version_together``, where
+``runs_together`` of its options.
 """
 
 from __future__ import annotations

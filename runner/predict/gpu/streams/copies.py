@@ -99,15 +99,20 @@ class Copies:
         return np.append(np.arange(count), np.full(number, -1)), arrays
 
 
-def copies_of(launches: Workload, gpu: Gpu) -> Copies:
-    """Those before launches of the table; none where nothing tells how fast they are."""
+def copies_before(launches: Workload) -> tuple[np.ndarray, np.ndarray]:
+    """int64[n]: the row of the launch behind each copy, ascending, and its bytes; those behind all launches are left
+    out."""
     known = launches.column("launches", "launch_id")
     before, size = (launches.column("copies", name).astype(np.int64) for name in ("before_launch_id", "bytes"))
-    link = gpu.host_link
-    mine = np.isin(before, known) if link is not None else np.zeros(len(before), np.bool_)
-    size, row = size[mine], np.searchsorted(known, before[mine])
-    if link is None:
-        return Copies(row, size, size)
+    mine = np.isin(before, known)
+    row = np.searchsorted(known, before[mine])
     order = np.argsort(row, kind="stable")
-    size, row = size[order], row[order]
-    return Copies(row, size, link.copy_ps(size, is_pageable=True))
+    return row[order], size[mine][order]
+
+
+def copies_of(launches: Workload, gpu: Gpu) -> Copies:
+    """Those before launches of the table; none where nothing tells how fast they are."""
+    row, size = copies_before(launches)
+    if gpu.host_link is None:
+        return Copies(row[:0], size[:0], size[:0])
+    return Copies(row, size, gpu.host_link.copy_ps(size, is_pageable=True))

@@ -17,6 +17,7 @@ from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.predictions import Predictions
 from manyscale.runner.predict.gpu.resources import NAMES, resources_of
+from manyscale.runner.predict.gpu.streams.copies import copies_before
 
 _G: Final = GpuOperationKind
 _K: Final = OperationKind
@@ -54,29 +55,28 @@ def given_of(workload: Workload) -> Given:
 def _of_stream(workload: Workload) -> Given:
     """Copies are those of cuMemcpyHtoD, which Accel-Sim's tracer records: of the default stream, and the host waits."""
     count = workload.tables["launches"].num_rows
-    known = workload.column("launches", "launch_id")
-    before, size = (workload.column("copies", name).astype(np.int64) for name in ("before_launch_id", "bytes"))
-    mine = np.isin(before, known)
-    before, size = np.searchsorted(known, before[mine]), size[mine]
-    stream = np.concatenate((workload.column("launches", "stream").astype(np.int64), np.zeros(len(size) + 1, np.int64)))
-    is_default = np.where(stream == 0, int(GpuFlag.default_stream), 0)
-    of_copies = np.full(len(size), int(GpuFlag.waits | GpuFlag.pageable))
-    order = np.argsort(np.concatenate((np.arange(count) + 0.5, before, [count + 1.0])), kind="stable")
+    before, size = copies_before(workload)
+    order = np.argsort(np.concatenate((np.arange(count) + 0.5, before, [count])), kind="stable")
     nothing = np.zeros(len(order), np.int64)
+
+    def column(of_launches: np.ndarray | int, of_copies: np.ndarray | int, at_end: int) -> np.ndarray:
+        parts = np.broadcast_to(of_launches, count), np.broadcast_to(of_copies, len(size)), [at_end]
+        return np.concatenate(parts).astype(np.int64)[order]
+
+    stream = column(workload.column("launches", "stream"), 0, 0)
+    is_default = np.where(stream == 0, int(GpuFlag.default_stream), 0)
     return Given(
         rank=nothing,
         row=nothing - 1,
-        kind=np.repeat((int(_G.launch), int(_G.copy_to_device), int(_G.synchronize_device)), (count, len(size), 1))[
-            order
-        ],
-        stream=stream[order],
-        launch=np.concatenate((np.arange(count), np.full(len(size) + 1, -1)))[order],
-        bytes=np.concatenate((np.zeros(count, np.int64), size, [0]))[order],
+        kind=column(int(_G.launch), int(_G.copy_to_device), int(_G.synchronize_device)),
+        stream=stream,
+        launch=column(np.arange(count), -1, -1),
+        bytes=column(0, size, 0),
         event=nothing,
         gpu=nothing,
         peer=nothing - 1,
         priority=nothing,
-        flags=(is_default | np.concatenate((np.zeros(count, np.int64), of_copies, [0])))[order],
+        flags=is_default | column(0, int(GpuFlag.waits | GpuFlag.pageable), 0),
     )
 
 

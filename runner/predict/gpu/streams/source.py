@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cached_property, partial
 from typing import Any
 
@@ -34,10 +33,9 @@ class StreamSource:
         """``overlaps``: what earlier replays of it have told."""
         plan = self._predicted.plan
         known = NOTHING if overlaps is None else overlaps.known
-        of_known = [getattr(known, field.name) for field in fields(known) if field.name != "sets"]
         content = array_digest(
             plan.row, plan.representative, self._predicted.duration_ps, self._predicted.cycles,
-            np.array([str(self._gpu)]), *of_known,
+            np.array([str(self._gpu)]), *map(np.asarray, vars(known).values()),
         )  # fmt: skip
 
         def make() -> tuple[Any, ...]:
