@@ -36,6 +36,7 @@ ARRIVES_ONLY: Final = 1 << 16  # BAR.ARV: the warp goes on
 NAMED: Final = 1 << 17  # it waits for so many threads, and not for all of the block
 IN_WORDS: Final = 1 << 18  # number or threads stand in registers: the trace has words of them
 NAMED_BARRIERS: Final = 16  # of a block
+SYSTEM_BYTES: Final = 1024  # of shared memory (CUDA C++ Programming Guide, compute capability 8.0 and later)
 
 LOADS: Final = 0  # ways of copies: from global to shared memory
 FROM_SHARED: Final = 1
@@ -75,6 +76,28 @@ def run_of_rows(start: int, row_bytes: int, rows: int = 1, stride: int = 0) -> t
     """The two words of a run, as signed numbers."""
     first = start | rows << ROWS_SHIFT
     return (first - (1 << 64) if first >= 1 << 63 else first), row_bytes | stride << STRIDE_SHIFT
+
+
+_LENGTH: Final = dict.fromkeys((BEGINS, ARRIVES, STORES, FOLLOWS, DROPS, MEETS), 2) | {WAITS: 1, TRIES: 1}
+
+
+def reach(counts: np.ndarray, words: np.ndarray) -> tuple[int, int]:
+    """Of ``words`` that warps have ``counts`` of: the largest offset of a barrier and the largest rank. Raises
+    ValueError where those of a warp are not those of whole instructions. O(words)."""
+    values = words.tolist()
+    at = offset = rank = 0
+    for end in np.cumsum(counts).tolist():
+        while at < end:
+            last = at + 1 + (values[at] >> MORE_SHIFT & MORE_MASK)
+            while at < last <= end:
+                word = values[at]
+                kind = word & KIND_BITS
+                offset = max(offset, word >> BARRIER_SHIFT & BARRIER_MASK)
+                rank = max(rank, word >> RANK_SHIFT & RANK_MASK)
+                at = last if kind == COPIES else at + _LENGTH.get(kind, len(values))
+            if at != last:
+                raise ValueError("the words of an instruction are not all there")
+    return offset, rank
 
 
 def _runs(words: np.ndarray) -> Iterator[tuple[int, int, int, int, int]]:

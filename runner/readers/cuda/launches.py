@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.workload.asynchronous import SYSTEM_BYTES, reach
 from manyscale.models.workload.instruction_details import KINDS, InstructionDetails
 from manyscale.models.workload.launch_trace import StaticInstructions
 from manyscale.models.workload.notes import to_json
@@ -143,10 +144,14 @@ def store_launch(
     the launch's blocks."""
     writer: LaunchWriter | None = None
     has_no_room = False
+    head, ranks = kernel.head(launch), 1
     try:
         heads: list[np.ndarray] = []
         for batch in record.batches():
             heads.append(batch.head)
+            counts, words = batch.whole.warp_words, batch.whole.words
+            if counts is not None and words is not None:
+                ranks = max(ranks, _checked_ranks(record, counts, words, head["shared_bytes"]))
             if len(batch.whole.warps) and not has_no_room:
                 writer = writer or LaunchWriter(folder, has_words=has_words(kernel.static))
                 writer.add(batch.whole)
@@ -155,18 +160,34 @@ def store_launch(
             raise FullError
         blocks = np.concatenate(heads) if heads else np.zeros(0, HEAD)
         _check(record, launch, blocks)
+        if record.is_ended and ranks > math.prod(record.cluster):
+            raise UserError(f"{record.place}: names blocks outside of a cluster; trace the program again")
         if not len(blocks) or not record.is_ended:
             return None
-        counts, head = _counts(blocks), kernel.head(launch)
+        of_blocks = _counts(blocks)
         if record.cluster != (1, 1, 1):
             head["cluster"] = list(record.cluster)
         if writer is None:
-            counted.add(launch.launch_id, launch.kernel, kernel.static, head, record.counts, counts)
+            counted.add(launch.launch_id, launch.kernel, kernel.static, head, record.counts, of_blocks)
             return None
-        return writer.close(kernel.static, head, *(() if counts.is_recorded.all() else (counts, record.counts)))
+        return writer.close(kernel.static, head, *(() if of_blocks.is_recorded.all() else (of_blocks, record.counts)))
     finally:
         if writer is not None:
             writer.abandon()
+
+
+def _checked_ranks(record: LaunchRecord, counts: np.ndarray, words: np.ndarray, shared_bytes: int) -> int:
+    """How many blocks of a cluster their asynchronous operations name. Raises UserError where the barriers that they
+    name lie outside of shared memory."""
+    try:
+        offset, rank = reach(counts, words)
+        if offset > SYSTEM_BYTES + shared_bytes:
+            raise ValueError(f"a barrier at byte {offset} of shared memory, of which a block has {shared_bytes}")
+    except ValueError as error:
+        raise UserError(
+            f"{record.place}: asynchronous operations are damaged ({error}); trace the program again"
+        ) from None
+    return rank + 1
 
 
 def _check(record: LaunchRecord, launch: Launch, blocks: np.ndarray) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.launch_program import named_barriers
-from manyscale.models.workload.asynchronous import NAMED_BARRIERS
+from manyscale.models.workload.asynchronous import NAMED_BARRIERS, SYSTEM_BYTES
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 PRODUCT_GROUPS: Final = 16  # of a warp that are not waited for yet; DEPBAR counts to 7
@@ -17,7 +17,6 @@ GONE: Final = 1 << 30  # times that a block which has ended has arrived at its c
 _MESSAGES: Final = 3 * 32 + MOST_OF_CLUSTER  # of an instruction of a warp, at the most
 GROUP_WARPS: Final = 4  # that multiply together
 _COPIES: Final = 1 << 12  # that an SM has begun and not ended; who makes one more waits
-_SYSTEM_BYTES: Final = 1024  # of shared memory (CUDA C++ Programming Guide, compute capability 8.0 and later)
 BARRIER_BYTES: Final = 8
 
 BARRIER: Final = np.dtype(
@@ -55,10 +54,9 @@ FOLLOWER: Final = np.dtype(  # an arrival when the copies of all groups below ``
 
 
 class Room(NamedTuple):
-    """What an SM has room for: ``barriers`` of a block, NAMED_BARRIERS and those by their place in shared memory, if it
-    has some; ``copies``; of a warp
-    groups of ``products`` and ``followers``; ``messages`` that wait to leave, beside other requests. ``blocks`` of the
-    launch, if they are in clusters."""
+    """What an SM has room for: ``barriers`` of a block, first the NAMED_BARRIERS, then one for each place in shared
+    memory; ``copies``; of a warp groups of ``products`` and ``followers``; ``messages`` that wait to leave, beside
+    other requests. ``blocks`` of the launch, if they are in clusters."""
 
     barriers: int = 1
     copies: int = 1
@@ -75,9 +73,5 @@ def room_for(trace: LaunchTrace, num_blocks: int, warps: int, cluster: int) -> R
         room = room._replace(barriers=NAMED_BARRIERS + 1)
     if trace.words is None:
         return room
-    return room._replace(barriers=most_barriers(trace.shared_bytes), copies=_COPIES, followers=FOLLOWERS)
-
-
-def most_barriers(shared_bytes: int) -> int:
-    """Of a block, with so many bytes of shared memory: what the system keeps of it lies before what the block has."""
-    return NAMED_BARRIERS + (_SYSTEM_BYTES + shared_bytes) // BARRIER_BYTES + 1
+    in_shared = (SYSTEM_BYTES + trace.shared_bytes) // BARRIER_BYTES + 1  # the system's part lies before the block's
+    return room._replace(barriers=NAMED_BARRIERS + in_shared, copies=_COPIES, followers=FOLLOWERS)
