@@ -46,6 +46,7 @@ class Sass:
     words: int = 0
     at: int | None = None
     writes: bool = True
+    immediate: int = 0
 
 
 def core(**changes):
@@ -143,6 +144,7 @@ def _static(rows: Sequence[Sass]) -> StaticInstructions:
     return StaticInstructions(
         ("OP",), np.array([16 * (each.at or 0) for each in rows]), np.zeros(count, np.int32),
         np.array([each.unit for each in rows], np.uint8), np.array([each.space for each in rows], np.uint8),
-        np.array([each.access for each in rows], np.uint8), np.zeros(count, np.int32), np.zeros(count, np.bool_),
+        np.array([each.access for each in rows], np.uint8), np.array([each.immediate for each in rows], np.int32),
+        np.zeros(count, np.bool_),
         written, none, details,
     )  # fmt: skip

@@ -33,7 +33,7 @@ from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, R
 from manyscale.models.kernels.watching import watched
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 17  # raised when results change
+VERSION: Final = 18  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
 _FIRST_BUCKET: Final = 64  # cycles
 ASKED_COUNTS: Final = (  # of LaunchResult

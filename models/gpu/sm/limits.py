@@ -31,10 +31,11 @@ class SmLimits(NamedTuple):
     their accesses to each other. ``slots``: resident blocks, of ``block_warps`` warps (0: launches share the SM, and
     each block has slots of its own). ``ipc_shift``: of a bucket of the IPC over time.
     ``controlled``: whether control bits time the launch; what follows is of gpu/sm/control/parameters.py then,
-    ``above``: from the SM's cache of instructions to L2 and back. ``port``: sectors that pass to L2, and come from
-    there, in a cycle; ``past_l1``: those that the load/store unit gives it. ``register_ports`` of a bank of registers.
-    ``block_pace``: between two blocks that an SM takes; ``block_turnaround``: from a block's end to the next one in its
-    place; ``paced``: whether an SM takes a block for more reasons than that it has room."""
+    ``barrier``: from the arrival of the last warp (1 otherwise), ``above``: from the SM's cache of instructions to L2
+    and back. ``port``: sectors that pass to L2, and come from there, in a cycle; ``past_l1``: those that the load/store
+    unit gives it. ``register_ports`` of a bank of registers. ``block_pace``: between two blocks that an SM takes;
+    ``block_turnaround``: from a block's end to the next one in its place; ``paced``: whether an SM takes a block for
+    more reasons than that it has room."""
 
     warps: int
     schedulers: int
@@ -152,7 +153,7 @@ def sm_limits(
         upper=round(core.upper_cycles),
         above=round(core.memory_cycles),
         constant_wait=round(core.constant_wait_cycles),
-        barrier=round(core.barrier_cycles),
+        barrier=round(core.barrier_cycles) if controlled else 1,
         l0_code_sets=core.l0_instructions.sets(CODE_LINE),
         l0_code_ways=core.l0_instructions.ways,
         l1_code_sets=core.l1_instructions.sets(CODE_LINE),

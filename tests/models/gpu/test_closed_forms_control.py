@@ -13,6 +13,7 @@ from gpu_controlled import FREE, UNITS, Sass, core, cycles, fadd, launch, load, 
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.groups import simulate_in_groups
+from manyscale.models.workload.asynchronous import NAMED, THREADS_SHIFT
 from manyscale.models.workload.launch_trace import Access, Space, UnitClass
 from manyscale.runner.run.execute.teams import in_threads
 
@@ -133,6 +134,15 @@ def test_loads_of_constants(text, written, read):
     of = {"unit": UnitClass.load_store, "space": Space.constant, "access": Access.load}
     assert grows([Sass(text, 2, sets=0, **of), fadd(waits=1)]) == written + 1
     assert grows([Sass(text, 2, reads=0, **of), fadd(waits=1)]) == read + 1
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("immediate", [0, NAMED | 1 | 64 << THREADS_SHIFT], ids=["whole_block", "named"])
+def test_all_go_on_the_latency_of_a_barrier_after_the_last(immediate):
+    meet = dataclasses.replace(BARRIER, immediate=immediate)
+    early, late = [meet, fadd()] * 3, [*[fadd(4)] * 20, meet, fadd()] * 3
+    times = [cycles([[early, late]], core(core={**FREE, "barrier_latency": f"{n} cycles"})) for n in (20, 50)]
+    assert times[1] - times[0] == 3 * (50 - 20)
 
 
 @pytest.mark.theory

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu.sm.asynchronous.state import FOLLOWERS
-from manyscale.models.gpu.sm.state import AT_BARRIER, COPY_GROUPS, NEVER, RUNNING, WAITS_NAMED, WAITS_PHASE
+from manyscale.models.gpu.sm.state import AT_BARRIER, COPY_GROUPS, NEVER, WAITS_NAMED, WAITS_PHASE
 from manyscale.models.gpu.sm.warp_kernel import release
 from manyscale.models.kernels import inner, merged
 
@@ -61,11 +61,10 @@ def await_phase(sm, limits, w, place, parity, time):  # type: ignore[no-untyped-
 
 @merged
 def meet_named(sm, program, limits, w, number, threads, only_arrives, time):  # type: ignore[no-untyped-def]
-    """A warp comes to barrier ``number`` of its block, which waits for ``threads``. When it can go on; NEVER: with the
-    last of them."""
+    """A warp comes to barrier ``number`` of its block, which waits for ``threads``; with the last of them all go on.
+    When one that only arrives goes on; NEVER: it does so with the others."""
     warp = sm.warp[w]
-    slot = warp.slot
-    barrier = sm.barrier[slot, number]
+    barrier = sm.barrier[warp.slot, number]
     barrier.pending += _THREADS
     if only_arrives == 0:
         warp.state = WAITS_NAMED
@@ -73,12 +72,11 @@ def meet_named(sm, program, limits, w, number, threads, only_arrives, time):  # 
         sm.ready[w] = NEVER
     if barrier.pending >= threads:
         barrier.pending = 0
-        block = sm.block[slot]
+        block = sm.block[warp.slot]
         for each in range(block.first_warp, block.end_warp):
-            if each != w and sm.warp[each].state == WAITS_NAMED and sm.warp[each].barrier == number:
-                release(sm, program, limits, each, time + 1, AT_BARRIER)
-        warp.state = RUNNING
-    return time + 1 if warp.state == RUNNING else NEVER
+            if sm.warp[each].state == WAITS_NAMED and sm.warp[each].barrier == number:
+                release(sm, program, limits, each, time + limits.barrier, AT_BARRIER)
+    return time + 1 if only_arrives else NEVER
 
 
 @merged
