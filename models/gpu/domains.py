@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from manyscale.models.workload.asynchronous import PREFETCHING
 from manyscale.models.workload.domain import TAKES, Domain, LeavesOut, left_long, left_open, left_short, told
 from manyscale.models.workload.notes import Errs, Severity
 
 COPIES: Final = ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED")
-PREFETCHES: Final = ("UTMAPF", "UBLKPF")
-TRACED: Final = (*COPIES, *PREFETCHES, "SYNCS")  # asynchronous operations, where the trace has words of them
+TRACED: Final = (*COPIES, *PREFETCHING, "SYNCS")  # asynchronous operations, where the trace has words of them
 ROOTS: Final[Mapping[str, tuple[str, ...]]] = {  # how the roots of opcodes begin or end
     "matrix-instructions": ("*MMA",),
     "bulk-copies": COPIES,
-    "bulk-prefetches": PREFETCHES,
+    "bulk-prefetches": PREFETCHING,
     "group-products": ("*GMMA",),
     "block-clusters": ("UCGABAR*", "STAS", "REDAS"),
     "texture": ("TEX*", "TLD*", "TXD", "TXQ", "TMML"),

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.gpu.arithmetic.classes import UNLIKE_UNITS
-from manyscale.models.gpu.domains import COPIES, PREFETCHES, ROOTS, TRACED
+from manyscale.models.gpu.domains import COPIES, ROOTS, TRACED
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network
 from manyscale.models.machine.processor import data_caches
@@ -19,6 +19,7 @@ from manyscale.models.machine.storage import Accesses, accesses
 from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.workload import ANY_SOURCE, COLLECTIVES, OperationKind, PhaseKind, Workload
+from manyscale.models.workload.asynchronous import PREFETCHING
 from manyscale.models.workload.domain import FEATURES, Domain, LeavesOut
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, informs
@@ -181,7 +182,7 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     counts["asynchronous-operations"] = sum(of_told.values())
     counts["described-copies"] = sum(of_told[root] for root in COPIES)
     counts["bulk-copies"] -= counts["described-copies"]
-    counts["bulk-prefetches"] -= sum(of_told[root] for root in PREFETCHES)
+    counts["bulk-prefetches"] -= sum(of_told[root] for root in PREFETCHING)
     counts["block-clusters"] += sum(of_clusters.get(root, 0) for root in TRACED)
     if runs_clusters(case.study, gpu):
         counts["block-clusters"] = 0

@@ -2,7 +2,7 @@
 Instructions" of the CUDA C++ Programming Guide (5.4.1; since CUDA 13 in the CUDA C++ Best Practices Guide, 12.1.1).
 
 Rows that are not here are those of a unit of the target: additions, shifts and logical operations of integers
-(``units.int``), FP32 and FP64 arithmetic, special functions.
+(``units.int``), votes of a warp, FP32 and FP64 arithmetic, special functions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, Literal, get_args
 
 InstructionClass = Literal[
-    "half", "bfloat16", "compare", "multiply", "bits", "convert", "convert64", "pack", "shuffle", "vote", "reduce"
+    "half", "bfloat16", "compare", "multiply", "bits", "convert", "convert64", "pack", "shuffle", "reduce"
 ]
 CLASSES: Final[tuple[InstructionClass, ...]] = get_args(InstructionClass)
 _OF_ROOT: Final[dict[str, InstructionClass]] = {
@@ -24,7 +24,6 @@ _OF_ROOT: Final[dict[str, InstructionClass]] = {
     **dict.fromkeys(("F2F", "F2I", "FRND", "I2F"), "convert"),
     **dict.fromkeys(("F2FP", "F2IP", "I2FP", "I2I", "I2IP"), "pack"),  # with a latency that the compiler knows
     "SHFL": "shuffle",
-    "VOTE": "vote",
     **dict.fromkeys(("CREDUX", "MATCH", "REDUX"), "reduce"),
 }  # fmt: skip
 _DOUBLE: Final = frozenset(("F64", "S64", "U64"))

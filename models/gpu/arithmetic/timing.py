@@ -18,10 +18,9 @@ def interval_cycles(name: InstructionClass, gpu: Gpu) -> int:
 
 def time_instructions(static: StaticInstructions, gpu: Gpu, rows: np.ndarray) -> None:
     """Unit, interval and latency (STATIC[rows]) of the instructions whose class the target times. O(instructions)."""
-    timed = np.array([class_of(opcode) in gpu.instructions for opcode in static.opcodes], np.bool_)
-    for number in np.flatnonzero(timed).tolist():
-        name = class_of(static.opcodes[number])
-        assert name is not None
+    for number, opcode in enumerate(static.opcodes):
+        if (name := class_of(opcode)) is None or name not in gpu.instructions:
+            continue
         timing = gpu.instructions[name]
         own = (static.opcode == number) & (rows["kind"] < len(FRONTS))
         rows["kind"][own] = rows["front"][own] = FRONTS.index(timing.unit)

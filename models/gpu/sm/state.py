@@ -21,16 +21,17 @@ COLLECTOR: Final = 1  # two collectors (COLLECTOR + 1 is the second),
 IN_FRONT: Final = 3  # and the register in front of these
 COPY_GROUPS: Final = 64  # of a warp that are not waited for yet
 LOADS_PER_WARP: Final = 128  # memory instructions in flight
-LEAST_INBOX: Final = (
-    64  # replies a cycle for which an SM has room: those of few slices gather, too, once a miss is filled
-)
+# replies a cycle for which an SM has room: those of few slices gather, too, once a miss is filled
+LEAST_INBOX: Final = 64
 
 # Why a scheduler issued nothing in a cycle, or that it did: the parts of the CPI stack.
 CAUSES: Final = (
     "issue", "dependency", "shared", "l1", "l2", "dram", "barrier", "unit", "load_store", "drain", "empty", "fetch",
 )  # fmt: skip
-ISSUE, DEPENDENCY, FROM_SHARED, FROM_L1, FROM_L2, FROM_DRAM, AT_BARRIER, UNIT_BUSY, LOAD_STORE, DRAIN, EMPTY = range(11)
-FETCH: Final = 11  # code or constants, with control bits
+(
+    ISSUE, DEPENDENCY, FROM_SHARED, FROM_L1, FROM_L2, FROM_DRAM, AT_BARRIER, UNIT_BUSY, LOAD_STORE, DRAIN, EMPTY,
+    FETCH,  # code or constants, with control bits
+) = range(12)  # fmt: skip
 
 # states of a warp's slot
 FREE: Final = 0

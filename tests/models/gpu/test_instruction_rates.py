@@ -59,7 +59,7 @@ def cycles(warps, gpu):
 
 
 def test_the_table_has_a_row_for_each_class_that_it_tells():
-    assert {of for _, of, _, _ in ROWS} >= {*CLASSES} - {"pack", "vote"}
+    assert {of for _, of, _, _ in ROWS} >= {*CLASSES} - {"pack"}
     assert {of for _, of, _, _ in ROWS} <= {*CLASSES, *UNITS}
 
 
@@ -137,7 +137,7 @@ def test_which_instructions_wait_for_each_other(name, first, second, side_by_sid
         ("HFMA2.MMA", "half"), ("HADD2.F32", "half"), ("HFMA2.MMA.BF16_V2", "bfloat16"), ("HMUL2.BF16", "bfloat16"),
         ("FSETP.GEU.AND", "compare"), ("IMAD.WIDE.U32", "multiply"), ("IDP.4A.S8.S8", "multiply"), ("FLO.U32", "bits"),
         ("F2F.F32.F64", "convert64"), ("I2F.S64", "convert64"), ("F2I.S64.TRUNC", "convert64"), ("I2F.U16", "convert"),
-        ("FRND.FLOOR", "convert"), ("F2FP.BF16.F32.PACK_AB", "pack"), ("MATCH.ANY", "reduce"), ("VOTE.ANY", "vote"),
+        ("FRND.FLOOR", "convert"), ("F2FP.BF16.F32.PACK_AB", "pack"), ("MATCH.ANY", "reduce"), ("VOTE.ANY", None),
         ("FFMA", None), ("IADD3", None), ("LDG.E", None), ("HMMA.16816.F32", None), ("VOTEU.ANY", None),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Products of matrices by TMA, mbarrier and wgmma beside an H100 SXM: prints the table of RESULTS-HARDWARE.md.
+"""Products of matrices by TMA, mbarrier and wgmma beside an H100 SXM: prints the table of RESULTS.md.
 
     PYTHONPATH=tests/validation/cuda python tests/validation/gpu/hopper_products.py FOLDER [KERNEL ...]
 

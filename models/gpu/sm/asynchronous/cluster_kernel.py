@@ -71,7 +71,8 @@ def _is_over(sm, limits, slot, phase):  # type: ignore[no-untyped-def]
 @inner
 def _look(sm, program, limits, slot, time):  # type: ignore[no-untyped-def]
     """Warps that wait for the cluster's barrier go on, if it is over."""
-    for w in range(slot * limits.block_warps, (slot + 1) * limits.block_warps):
+    block = sm.block[slot]
+    for w in range(block.first_warp, block.end_warp):
         warp = sm.warp[w]
         if warp.state == WAITS_CLUSTER and _is_over(sm, limits, slot, warp.cluster_phase):
             release(sm, program, limits, w, time + 1, AT_BARRIER)

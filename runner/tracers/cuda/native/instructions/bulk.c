@@ -83,8 +83,8 @@ static bool moved(const Context *at, uint8_t *to, const uint8_t *from, uint32_t 
     return true;
 }
 
-// UBLKPF [from], size. UBLKCP, UBLKRED [to], [from], size: the size in pieces of 16 bytes, above it the ranks that are served. Behind the
-// register of an address in shared memory that is written stands that of the barrier.
+// UBLKPF [from], size. UBLKCP, UBLKRED [to], [from], size: the size in pieces of 16 bytes, above it the ranks that are
+// served. Behind the register of an address in shared memory that is written stands that of the barrier.
 static void copy_block(const Context *at) {
     const Warp *warp = at->warp;
     const uint32_t extra = at->instruction->extra;
