@@ -64,7 +64,7 @@ NOTHING: Final = Known(0, *(np.zeros(0, np.int64) for _ in range(5)))
 class Overlaps:
     """Of a run. ``given``, with ``launch`` as indices of ``kinds``; ``row`` and ``stands`` int64[kinds]: rows of the
     table of launches, of each and of the one whose instructions it executes (-1: it cannot be simulated beside others);
-    ``size`` int64[kinds]: warp instructions; ``held`` bytes; ``free`` warp instructions may still be simulated.
+    ``size`` int64[kinds]: warp instructions; ``held`` bytes; ``budget``: warp instructions that may be simulated.
     ``found``: sets, with the cycles at which each of their launches arrived and ended (none: they could not be
     simulated together)."""
 
@@ -75,7 +75,7 @@ class Overlaps:
     size: np.ndarray
     held: np.ndarray
     cycle_ps: float
-    free: int
+    budget: int
     found: tuple[tuple[Together, np.ndarray, np.ndarray], ...] = ()
     known: Known = field(default=NOTHING)
     rounds: int = 0
@@ -84,7 +84,8 @@ class Overlaps:
         """Sets of a replay (its unit's ``arrays``) that are still to be simulated, and what is known of the others."""
         sets = self._sets(arrays)
         unknown: list[Together] = []
-        free, room = self.free, MOST_SETS - len(self.found)
+        free = self.budget - sum(self.instructions(each) for each, _, _ in self.found)
+        room = MOST_SETS - len(self.found)
         for each in sets:
             if self._like(each) is not None or any(each.is_like(other) for other in unknown):
                 continue
@@ -101,8 +102,7 @@ class Overlaps:
     def after(self, simulated: Sequence[Together], results: Sequence[Arrays], arrays: Arrays) -> Overlaps:
         """With sets that have been simulated, for the replay behind the one of ``arrays``."""
         new = [(each, found["arrival"], found["end"]) for each, found in zip(simulated, results, strict=True)]
-        spent = sum(map(self.instructions, simulated))
-        more = replace(self, found=(*self.found, *new), free=self.free - spent, rounds=self.rounds + 1)
+        more = replace(self, found=(*self.found, *new), rounds=self.rounds + 1)
         return replace(more, known=more._known(more._sets(arrays)))
 
     def _like(self, asked: Together) -> tuple[Together, np.ndarray, np.ndarray] | None:
@@ -129,7 +129,7 @@ class Overlaps:
             is_small = len(members) <= MOST_LAUNCHES and int(held[members].sum()) <= MOST_BYTES
             return is_small and bool((runs.launch[members] >= 0).all())
 
-        return sets_of(runs, self.cycle_ps, fits, lambda members: int(size[members].sum()) <= self.free)
+        return sets_of(runs, self.cycle_ps, fits, lambda members: int(size[members].sum()) <= self.budget)
 
     def _known(self, sets: Sequence[Together]) -> Known:
         columns: list[list[int]] = [[], [], [], [], []]
@@ -164,5 +164,5 @@ def overlaps_of(
     able &= np.array([abs(kind.scale - 1) <= SCALED for kind in kinds], np.bool_)
     alone = int(size[np.unique(stands)].sum())
     held = OF_INSTRUCTION * size + OF_ACCESS * launches.column("launches", "memory_requests").astype(np.int64)
-    cycle_ps, free = PS_PER_SECOND / gpu.frequency_hz, TIMES * alone + FREE
-    return Overlaps(given, kinds, row, np.where(able, stands, -1), size[stands], held[stands], cycle_ps, free)
+    cycle_ps, budget = PS_PER_SECOND / gpu.frequency_hz, TIMES * alone + FREE
+    return Overlaps(given, kinds, row, np.where(able, stands, -1), size[stands], held[stands], cycle_ps, budget)

@@ -108,6 +108,25 @@ def test_a_launch_behind_another_in_its_stream_begins_when_that_one_ends(run):
     assert "1 set of them" in codes(found)["launches-together"]
 
 
+@pytest.mark.theory
+def test_a_set_that_is_split_is_known_though_its_parts_take_most_of_what_may_be_simulated(run, monkeypatch):
+    """Chains on SMs of their own, of which each runs beside one or two of the other stream: four fit together. All five
+    may be simulated once, but not what is left once their two parts have been."""
+
+    def block(count: int) -> list[Block]:
+        return [[[special(1, 1) for _ in range(count)]]]
+
+    sizes = ((300, 1), (450, 2), (310, 1), (460, 2), (320, 1))
+    traces = [launch(block(count)) for count, _ in sizes]
+    monkeypatch.setattr(overlaps, "MOST_LAUNCHES", 4)
+    monkeypatch.setattr(overlaps, "FREE", 0)
+    found = run(*traces, streams=[stream for _, stream in sizes])
+    assert codes(found).keys() == {"launches-together"}
+    assert "2 sets of them" in codes(found)["launches-together"]
+    alone = [detailed.simulate(trace, gpu())[0].busy_cycles for trace in traces]
+    assert cycles(found) == pytest.approx(max(sum(alone[0::2]), sum(alone[1::2])), abs=0.01)
+
+
 def test_what_cannot_be_simulated_together_is_said_with_its_share(run, monkeypatch):
     """Blocks that are sampled, SMs in windows, sets that are too large, and no more than so many sets."""
     traces = [launch([[[integer(k % 40, 100) for k in range(300)] for _ in range(8)]] * 12) for _ in range(2)]
