@@ -141,8 +141,10 @@ def _static(rows: Sequence[Sass]) -> StaticInstructions:
     details = InstructionDetails(
         text=tuple(each.text for each in rows), listed=("",) * count, files=(), **columns,
     )  # fmt: skip
+    words = [each.text.split()[each.text.startswith("@")] for each in rows]
+    opcodes = tuple(dict.fromkeys(words))
     return StaticInstructions(
-        ("OP",), np.array([16 * (each.at or 0) for each in rows]), np.zeros(count, np.int32),
+        opcodes, np.array([16 * (each.at or 0) for each in rows]), np.array(list(map(opcodes.index, words)), np.int32),
         np.array([each.unit for each in rows], np.uint8), np.array([each.space for each in rows], np.uint8),
         np.array([each.access for each in rows], np.uint8), np.array([each.immediate for each in rows], np.int32),
         np.zeros(count, np.bool_),

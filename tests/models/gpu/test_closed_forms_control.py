@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 from gpu_controlled import FREE, UNITS, Sass, core, cycles, fadd, launch, load, load_shared, run, store
 
@@ -143,6 +144,20 @@ def test_all_go_on_the_latency_of_a_barrier_after_the_last(immediate):
     early, late = [meet, fadd()] * 3, [*[fadd(4)] * 20, meet, fadd()] * 3
     times = [cycles([[early, late]], core(core={**FREE, "barrier_latency": f"{n} cycles"})) for n in (20, 50)]
     assert times[1] - times[0] == 3 * (50 - 20)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("counter", [{}, {"sets": 0}, {"reads": 0}], ids=["none", "sets", "reads"])
+@pytest.mark.parametrize("active", [32, 0])
+def test_what_waits_for_the_counter_of_a_product_of_a_group(counter, active):
+    """Until the product is done; one that no thread executes is no product."""
+    product = Sass("HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", unit=UnitClass.tensor, **counter)
+    trace = launch([[[product, fadd(waits=1), *[fadd(4)] * 60]] * 4])
+    of_product = np.array([trace.static.opcodes[row].startswith("HGMMA") for row in trace.static.opcode])
+    trace = dataclasses.replace(trace, active=np.where(of_product[trace.instruction], active, 32).astype(np.uint8))
+    units = [{**UNITS, "tensor": {"latency": f"{n} cycles", "interval": "1 cycle"}} for n in (100, 150)]
+    times = [detailed.simulate(trace, core(units=each))[0].busy_cycles for each in units]
+    assert times[1] - times[0] == (50 if counter and active else 0)
 
 
 @pytest.mark.theory

@@ -70,6 +70,15 @@ def _end_group(sm, w):  # type: ignore[no-untyped-def]
 
 
 @merged
+def _let_go(sm, w, static, time):  # type: ignore[no-untyped-def]
+    """What a product held up (control/issue_kernel.py)."""
+    if static.sets >= 0:
+        let_go(sm, w, static.sets, time, DEPENDENCY)
+    if static.reads >= 0:
+        let_go(sm, w, static.reads, time, DEPENDENCY)
+
+
+@merged
 def _multiply(sm, program, limits, w, row, time):  # type: ignore[no-untyped-def]
     """A product begins with the last of its warps; the tensor cores of all are then busy with it. When the warp can go
     on; NEVER: with the last one."""
@@ -92,10 +101,7 @@ def _multiply(sm, program, limits, w, row, time):  # type: ignore[no-untyped-def
         warp.has_products = 1
         if static.immediate:
             _end_group(sm, each)
-        if static.sets >= 0:
-            let_go(sm, each, static.sets, warp.product_done, DEPENDENCY)
-        if static.reads >= 0:
-            let_go(sm, each, static.reads, warp.product_done, DEPENDENCY)
+        _let_go(sm, each, static, warp.product_done)
         if each != w:
             release(sm, program, limits, each, time + 1, AT_BARRIER)
     sm.warp[w].state = RUNNING
@@ -170,6 +176,8 @@ def operate(sm, program, limits, w, at, row, time):  # type: ignore[no-untyped-d
     what it waits for."""
     static = program.static[row]
     if program.active[at] == 0:
+        if static.kind == PRODUCT:
+            _let_go(sm, w, static, time + 1)
         return time + 1
     if static.kind == PRODUCT:
         return _multiply(sm, program, limits, w, row, time)
