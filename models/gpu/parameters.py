@@ -224,6 +224,8 @@ class DramTiming(Strict):
                 raise ValueError(f"{key}: {value} is no power of two")
         if self.bank_groups > self.banks:
             raise ValueError(f"bank_groups: {self.bank_groups} of {self.banks} banks")
+        if (self.refi == 0) != (self.rfc == 0):
+            raise ValueError(f"refi: {self.refi} and rfc: {self.rfc}; refreshes need both")
         if self.refi and self.rfc + self.rp + self.rcd >= self.refi:
             raise ValueError(f"refi: {self.refi} cycles leave no time between refreshes of {self.rfc}")
         return self
@@ -370,4 +372,6 @@ class Gpu(Block):
             raise ValueError("l1.line and l2.line differ; the models need one size of lines")
         if self.l1.kept_between_launches:
             raise ValueError("l1.kept_between_launches: no model keeps an L1; set it to false")
+        if self.l1.side_pool:
+            raise ValueError("l1.side_pool: only slices of L2 have one; leave it out")
         return self
