@@ -204,8 +204,8 @@ def test_blocks_of_random_clusters_pass_their_barrier_together(seed):
 
 @pytest.mark.parametrize(("size", "together"), [(2, 66), (4, 32)])
 def test_as_many_clusters_stand_side_by_side_as_whole_tpcs_hold(size, together):
-    """66 TPCs of two SMs in eight GPCs, of 8 or 9 each: what cudaOccupancyMaxActiveClusters says of an H100 where a
-    block fills an SM. In GPCs of 17 SMs there would be no room for all."""
+    """66 TPCs of two SMs are six GPCs of 8 and two of 9, where each block fills an SM: clusters of four take two TPCs,
+    of which one in each larger GPC is left. In GPCs of 17 SMs there would be no room for all."""
     on = Gpu.model_validate(shipped_content("h100")["node"]["gpu"])
     trace = dataclasses.replace(launch([[chain(300)]] * size * (together + 1), shared=200 << 10), cluster=(size, 1, 1))
     found = detailed.simulate(trace, on)[0]
