@@ -46,7 +46,7 @@ DETAILED: Final = Domain(
         ),
         "instruction-classes": left_open(
             "packed halves, counts of bits, conversions, shuffles and reductions take what the unit takes that "
-            "Accel-Sim has them on (the target has no node.gpu.instructions)"
+            "Accel-Sim has them on (the target has no node.gpu.instructions of them)"
         ),
         "bulk-copies": LeavesOut(
             Severity.forbids,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.gpu.arithmetic.classes import UNLIKE_UNITS
+from manyscale.models.gpu.arithmetic.classes import UNLIKE_UNITS, class_of
 from manyscale.models.gpu.domains import COPIES, ROOTS, TRACED
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network
@@ -188,8 +188,10 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
         counts["block-clusters"] = 0
     if gpu is not None and gpu.matrix is not None:
         counts["matrix-instructions"] = 0
-    unlike = sum(count for root, count in executed.items() if root in UNLIKE_UNITS)
-    counts["instruction-classes"] = 0 if gpu is not None and gpu.instructions else unlike
+    timed = gpu.instructions if gpu is not None else {}
+    counts["instruction-classes"] = sum(
+        count for root, count in executed.items() if root in UNLIKE_UNITS and class_of(root) not in timed
+    )
     return counts
 
 

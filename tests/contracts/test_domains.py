@@ -253,6 +253,13 @@ def test_features_of_launches(feature, launch):
     assert features(workload, (0,), "rtx3070", workload)[feature] in (1, 7)
 
 
+def test_classes_that_a_target_does_not_time_beside_others():
+    counts, halves = (gpu_workload(Launch("k", (4, 3), opcode=opcode)) for opcode in ("POPC", "HFMA2"))
+    target = {"name": "rtx3070", "node": {"gpu": {"instructions": {"bits": {"rate": 16, "unit": "sfu"}}}}}
+    assert "instruction-classes" not in features(counts, (0,), target, counts)
+    assert features(halves, (0,), target, halves)["instruction-classes"] == 7
+
+
 def test_bulk_copies_whose_bytes_the_trace_has():
     """They are no copies of which it lacks these, which forbid a number."""
     workload = gpu_workload(Launch("k", (4, 3), opcode="UTMALDG.2D"))
