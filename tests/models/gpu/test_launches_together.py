@@ -15,7 +15,7 @@ from validation.gpu.streams import SMS, small_gpu
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.occupancy import allocated
-from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.parameters import BlockDispatch, Gpu
 from manyscale.models.gpu.together.model import Arriving, Ended, simulate_together
 from manyscale.models.workload.launch_trace import LaunchTrace
 
@@ -141,13 +141,15 @@ def test_the_same_twice():
 
 @pytest.mark.theory
 @pytest.mark.peer
-def test_blocks_of_one_shape_run_as_one_launch_of_all_of_them():
+@pytest.mark.parametrize("dispatch", [{}, {"interval": "3 cycles", "turnaround": "250 cycles"}])
+def test_blocks_of_one_shape_run_as_one_launch_of_all_of_them(dispatch):
     """As gpu/detailed.py runs them, which knows one launch."""
+    gpu = GPU.model_copy(update={"dispatch": BlockDispatch.model_validate(dispatch)})
     draw = np.random.default_rng(5)
     first = 4 * draw.integers(1 << 14, size=(200, 8))
     blocks = [[[integer(1), load(2, *range(f, f + 4)), integer(3, 2)] * 6 for f in row] for row in first.tolist()]
-    whole = detailed.simulate(launch(blocks), GPU)[0]
-    _, both, _ = simulate_together([Arriving(launch(blocks[:90])), Arriving(launch(blocks[90:]))], GPU)
+    whole = detailed.simulate(launch(blocks), gpu)[0]
+    _, both, _ = simulate_together([Arriving(launch(blocks[:90])), Arriving(launch(blocks[90:]))], gpu)
     assert both.busy_cycles == whole.busy_cycles
     assert (both.block_end == whole.block_end).all()
     assert (both.stack == whole.stack).all()
