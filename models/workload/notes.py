@@ -89,3 +89,9 @@ def from_json(text: str) -> tuple[Note, ...]:
 def named(notes: Sequence[Note], severity: Severity) -> list[Note]:
     """Those of one severity."""
     return [note for note in notes if note.severity is severity]
+
+
+def percent(share: float) -> str:
+    """A share as texts of notes have it."""
+    digits = 2 if share < 0.1 else 3  # two of 99.6 would be 1e+02
+    return f"{100 * share:.{digits}g} %" if share >= 1e-4 else "less than 0.01 %"

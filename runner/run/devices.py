@@ -23,7 +23,7 @@ from manyscale.models.network.devices.model import (
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs, percent
 from manyscale.runner.predict.gpu.streams.copies import copy_statistics
 from manyscale.runner.predict.gpu.streams.given import on_machine
 from manyscale.runner.predict.gpu.streams.overlaps import Known
@@ -167,13 +167,13 @@ def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
     if overlapped > assumed:
         sets = int(arrays["sets_together"][0])
         text = (
-            f"launches ran beside others in {100 * (overlapped - assumed) / busy:.1f} % of the time in which GPUs ran "
+            f"launches ran beside others in {percent((overlapped - assumed) / busy)} of the time in which GPUs ran "
             f"any, and were simulated together: {sets} set{'s' * (sets != 1)} of them"
         )
         found.append(informs("launches-together", text, count=sets))
     if assumed:
         text = (
-            f"launches ran beside others in {100 * assumed / busy:.2g} % of the time in which GPUs ran any, and were "
+            f"launches ran beside others in {percent(assumed / busy)} of the time in which GPUs ran any, and were "
             "not simulated together: their blocks share SMs, L2 and DRAM by what each asks for alone"
         )
         found.append(changes("launches-overlap", text, errs=Errs.short))

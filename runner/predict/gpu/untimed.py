@@ -17,7 +17,7 @@ from manyscale.models.gpu.matrix.shapes import parse
 from manyscale.models.gpu.matrix.timing import untimed
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import Workload
-from manyscale.models.workload.notes import Note, changes, forbids
+from manyscale.models.workload.notes import Note, changes, forbids, percent
 from manyscale.runner.predict.phase_source import Case
 from manyscale.runner.readers.accelsim.opcodes import is_known_root
 
@@ -39,7 +39,7 @@ def untimed_notes(case: Case, launches: Workload) -> list[Note]:
         return []
     share = number / total
     text = (
-        f"{_percent(share)} of the warp instructions have no timing on this target and take what their class takes: "
+        f"{percent(share)} of the warp instructions have no timing on this target and take what their class takes: "
         f"{_named(found)}"
     )
     large = sum(count for opcode, count in found.items() if _LARGE.match(opcode))
@@ -68,10 +68,6 @@ def _executed(launches: Workload) -> tuple[dict[str, int], int]:
                 if count and root.endswith(_MATRIX) and is_known_root(root):
                     found[opcode] += count
     return dict(found), total
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share >= 1e-4 else "less than 0.01 %"
 
 
 def _named(found: Mapping[str, int]) -> str:

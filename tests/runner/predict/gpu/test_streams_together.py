@@ -3,6 +3,7 @@ launch that has the blocks of all, which the cycle model simulates without knowi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,7 @@ def test_what_cannot_be_simulated_together_is_said_with_its_share(run, monkeypat
         found = codes(run(*traces, **keys))
         assert found.keys() == {"launches-overlap"}
         assert "not simulated together" in found["launches-overlap"]
+        assert re.search(r"in (100|99\.\d) % of the time", found["launches-overlap"])
     for name in ("MOST_BYTES", "MOST_SETS"):
         with monkeypatch.context() as patched:
             patched.setattr(overlaps, name, 0)
