@@ -4,7 +4,10 @@ Global memory: one request for each sector of 32 bytes that any thread touches, 
 Maxwell coalesce (Accel-Sim, ``memory_coalescing_arch``); threads of an atomic that meet bytes taken already start
 another request for that sector. Local memory: word w of a thread stands beside those of the same word of the warp's
 other threads, so that a warp's word is a line of 128 bytes; words of 64 and 128-bit accesses are separate lines. Shared
-memory: distinct words of 4 bytes that the busiest of 32 banks has to give.
+memory: distinct words of 4 bytes that the busiest of 32 banks has to give, summed over requests. 64-bit accesses make
+one for each half of a warp and 128-bit ones one for each quarter, since 128 bytes go in a cycle; two of them become one
+where all active threads n and n ^ 1, or all n and n ^ 2, load the same (forums.developer.nvidia.com, "Unexpected shared
+memory bank conflict", answer 2 of thread 77228, on compute capabilities 7.0 to 7.5; later ones are taken to be alike).
 
 Kernels take ``codes.Arrays``, a static instruction's row or its number, and how many threads stand at ``addresses``.
 Requests are written to ``sector`` and ``written`` from ``first`` on; the functions return their end.
@@ -21,8 +24,9 @@ MOST_REQUESTS: Final = 256  # of one instruction
 LOCAL_WINDOW: Final = 1 << 62  # where local memory stands, behind all global addresses
 WINDOW_BYTES: Final = 1 << 24  # of the shared and the local window in the generic address space
 BANKS: Final = 32
+THREADS: Final = 32  # of a warp
 _WHOLE: Final = 0xFFFFFFFF
-_STORE, _ATOMIC, _REDUCTION = int(Access.store), int(Access.atomic), int(Access.reduction)
+_LOAD, _STORE, _ATOMIC, _REDUCTION = int(Access.load), int(Access.store), int(Access.atomic), int(Access.reduction)
 
 
 @inner
@@ -184,23 +188,56 @@ def local_requests(arrays, row, count, mask, warp, stride, first):  # type: igno
 
 
 @merged
-def bank_words(arrays, size, count):  # type: ignore[no-untyped-def]
-    """The most distinct words of a bank."""
-    addresses = arrays.addresses
-    counts = arrays.counts
-    words = arrays.words
-    for bank in range(BANKS):
-        counts[bank] = 0
-    most = 0
-    for k in range(count):
-        for word in range(addresses[k] >> 2, ((addresses[k] + size - 1) >> 2) + 1):
-            bank = word & (BANKS - 1)
-            known = counts[bank]
-            each = 0
-            while each < known and words[bank, each] != word:
-                each += 1
-            if each == known:
-                words[bank, known] = word
-                counts[bank] = known + 1
-                most = max(most, known + 1)
-    return most
+def bank_words(arrays, row, count, mask):  # type: ignore[no-untyped-def]
+    """The most distinct words of a bank, summed over the requests that an instruction is made of."""
+    size = row.size
+    lanes = THREADS // max(1, size >> 2)  # of a request
+    total = 0
+    k = 0
+    last = 0  # lane behind the request
+    for lane in range(THREADS):
+        if lane == last:
+            width = 2 * lanes if lanes < THREADS and row.access == _LOAD else lanes
+            if width > lanes and (lane & lanes or not _pairs(arrays.addresses, k, lane, lane + width, mask)):
+                width = lanes
+            last += width
+            most = 0
+            for bank in range(BANKS):
+                arrays.counts[bank] = 0
+        if mask >> lane & 1 and k < count:
+            for word in range(arrays.addresses[k] >> 2, ((arrays.addresses[k] + size - 1) >> 2) + 1):
+                most = max(most, _distinct(arrays.counts, arrays.words, word))
+            k += 1
+        if lane == last - 1:
+            total += most
+    return total
+
+
+@inner
+def _distinct(counts, words, word):  # type: ignore[no-untyped-def]
+    """How many distinct words a bank gives, with this one."""
+    bank = word & (BANKS - 1)
+    known = counts[bank]
+    each = 0
+    while each < known and words[bank, each] != word:
+        each += 1
+    if each == known:
+        words[bank, known] = word
+        counts[bank] = known + 1
+    return counts[bank]
+
+
+@inner
+def _pairs(addresses, k, first, last, mask):  # type: ignore[no-untyped-def]
+    """Whether of lanes ``first`` to ``last - 1``, whose addresses stand from ``k`` on, all neighbours, or all next but
+    one, ask for the same: two requests then become one."""
+    next_to = beyond = True
+    for lane in range(first, last):
+        if mask >> lane & 1:
+            before = mask >> (lane - 1) & 1 if lane > first else 0
+            if lane & 1 and before and addresses[k - 1] != addresses[k]:
+                next_to = False
+            if lane & 2 and mask >> (lane - 2) & 1 and addresses[k - 1 - before] != addresses[k]:
+                beyond = False
+            k += 1
+    return next_to or beyond

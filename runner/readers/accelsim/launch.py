@@ -28,7 +28,7 @@ from manyscale.runner.readers.accelsim.parser import MEND, LaunchParser
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.stores.launch_store import LaunchWriter, StoredLaunch
 
-READER_VERSION: Final = 3  # raised when what is read of the same file changes
+READER_VERSION: Final = 4  # raised when what is read of the same file changes
 BATCH_INSTRUCTIONS: Final = 1 << 20
 
 

@@ -2,9 +2,9 @@
 
 Of global memory, a warp's threads are given addresses in the sectors that it requests, of stores the bytes that are
 written, and of atomics as many threads at one place as there are requests for a sector. Of local memory, threads and
-offsets whose words lie in its sectors. Of shared memory, as many words of one bank as the busiest bank gives. Which
-thread stands where, and in which order, is not known: threads that execute are the first of the warp, but where sectors
-of local memory tell more.
+offsets whose words lie in its sectors. Of shared memory, as many words of one bank as the busiest bank gives in all
+requests of the instruction. Which thread stands where, and in which order, is not known: threads that execute are the
+first of the warp, but where sectors of local memory tell more.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload.launch_trace import Access, LaunchTrace, Space
+from manyscale.runner.readers.accelsim.opcodes import classify
 from manyscale.runner.readers.cuda.lanes import Lanes
 
 SHARED_WINDOW: Final = 1 << 60  # behind all addresses of global memory; room for the blocks of a cluster behind it
@@ -83,7 +84,11 @@ def _lanes(
         window = LOCAL_WINDOW
         return sum(1 << lane for lane in by_lane), [window + by_lane[lane] for lane in sorted(by_lane)]
     if space in (Space.shared, Space.cluster):
-        found = _filled([128 * each for each in range(requests)], active)
+        counted = min(
+            active,
+            classify(static.opcodes[static.opcode[row]], has_addresses=True, binary_version=trace.binary_version).lanes,
+        )
+        found = _filled(_shared(counted, requests, width, is_load=access == Access.load), active)
         return (1 << active) - 1, [SHARED_WINDOW * is_generic + each for each in found]
     if access in (Access.atomic, Access.reduction):
         found = _atomic(active, sectors, width)
@@ -99,6 +104,27 @@ def _filled(addresses: list[int], active: int) -> list[int]:
     if not 0 < len(addresses) <= active:
         raise NotMadeError
     return addresses + addresses[-1:] * (active - len(addresses))
+
+
+def _shared(active: int, requests: int, width: int, *, is_load: bool) -> list[int]:
+    """Offsets of the first threads so that banks give ``requests`` words one after the other."""
+    own = 128 // max(4, width)  # threads of a request
+    parts = [range(min(own, active - first)) for first in range(0, active, own)]
+    joined = max(0, len(parts) - requests)  # pairs of parts whose threads all load the same, which makes them one
+    conflicts = requests - len(parts) + joined
+    if joined > (len(parts) // 2 if is_load else 0):
+        raise NotMadeError
+    found = []
+    for number, threads in enumerate(parts):
+        if number < 2 * joined:
+            found += [0 for _ in threads]
+            continue
+        other = min(conflicts, len(threads) - 1)  # threads that ask the first one's bank for another word
+        conflicts -= other
+        found += [128 * thread if thread <= other else width * thread for thread in threads]
+    if conflicts:
+        raise NotMadeError
+    return found
 
 
 def _chunks(sectors: list[int], written: list[int], width: int) -> list[int]:

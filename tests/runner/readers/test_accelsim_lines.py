@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,11 @@ def test_atomics_that_meet_start_another_request(tmp_path: Path) -> None:
     assert trace.static.bypasses_l1[trace.instruction].all()
 
 
+def listed(address: Callable[[int], int]) -> str:
+    """Addresses of the 32 threads, written out one by one."""
+    return " ".join(["0", *(hex(address(thread)) for thread in range(32))])
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -146,7 +152,14 @@ def test_atomics_that_meet_start_another_request(tmp_path: Path) -> None:
         ("LDS 1 R4 4 1 0x0 132", 1),  # padded
         ("LDS.64 1 R4 8 1 0x0 8", 2),  # 64 words of 32 banks
         ("LDS.128 1 R4 16 1 0x0 16", 4),
-        ("LDS.128 1 R4 16 1 0x0 0", 1),
+        ("LDS.128 1 R4 16 1 0x0 0", 2),  # one word a bank in each half
+        ("LDS.64 1 R4 8 1 0x0 0", 1),
+        ("STS.128 2 R4 R8 16 1 0x0 0", 4),  # stores of quarters stay apart
+        (f"LDS.64 1 R4 8 {listed(lambda n: 8 * (n // 2))}", 1),  # neighbours load the same
+        (f"LDS.64 1 R4 8 {listed(lambda n: 8 * (n & 1) + 16 * (n // 4))}", 1),  # next but one
+        (f"LDS.64 1 R4 8 {listed(lambda n: 8 * ((n & 3) % 3))}", 2),  # neither
+        (f"LDS.128 1 R4 16 {listed(lambda n: n % 8 * 128 + n // 8 * 16)}", 32),  # eight words of a bank in each quarter
+        (f"LDS.64 1 R4 8 {listed(lambda n: n % 16 * 128 + n // 16 * 8)}", 32),
         ("LDS.U8 1 R4 1 1 0x0 1", 1),  # four threads a word
         ("LDSM.16.M88.4 1 R4 2 1 0x0 16", 4),  # 32 rows of 16 bytes
         ("LDSM.16.M88 1 R4 2 1 0x0 16", 1),  # only eight rows

@@ -1,14 +1,14 @@
 // What is recorded of a block: rows of static instructions, active lanes, and what lanes access together, by the rules
 // that the reader of Accel-Sim's traces applies to addresses (runner/readers/accelsim/accesses.py): one request for each
 // sector of 32 bytes, ascending; atomics again for lanes that meet bytes taken already; of shared memory the words that
-// the busiest of 32 banks gives.
+// the busiest of 32 banks gives, request by request.
 #include <stdatomic.h>
 #include <unistd.h>
 
 #include "warp.h"
 
 enum { SPACE_GLOBAL = 1, SPACE_LOCAL = 2, SPACE_SHARED = 3 };
-enum { ACCESS_STORE = 2, ACCESS_ATOMIC = 3, ACCESS_REDUCTION = 4, MOST_REQUESTS = 256 };
+enum { ACCESS_LOAD = 1, ACCESS_STORE = 2, ACCESS_ATOMIC = 3, ACCESS_REDUCTION = 4, MOST_REQUESTS = 256 };
 #define LOCAL_WINDOW (1ll << 62)
 
 void *grown(void *array, size_t count, size_t item) {
@@ -159,13 +159,24 @@ static void local_requests(const Context *at, const uint64_t *addresses, Request
         }
 }
 
-// Distinct words of the busiest bank; lanes of 64 and 128-bit accesses ask in halves and quarters of the warp.
-static uint32_t busiest_bank(const Context *at, const uint64_t *addresses) {
+// Whether of the lanes of a mask all neighbours, or all next but one, ask for the same.
+static bool go_in_pairs(uint32_t mask, const uint64_t *addresses) {
+    bool next_to = true, beyond = true;
+    EACH_LANE {
+        if (!(mask >> lane & 1)) continue;
+        if (mask >> (lane ^ 1) & 1 && addresses[lane] != addresses[lane ^ 1]) next_to = false;
+        if (mask >> (lane ^ 2) & 1 && addresses[lane] != addresses[lane ^ 2]) beyond = false;
+    }
+    return next_to || beyond;
+}
+
+// Distinct words of the busiest bank, of the lanes of a mask.
+static uint32_t busiest_bank(uint32_t mask, const uint64_t *addresses, uint32_t size) {
     uint64_t words[32][LANES * 4];
-    uint32_t counts[32] = {0}, most = 0, size = at->instruction->size;
+    uint32_t counts[32] = {0}, most = 0;
     uint64_t before = ~0ull;
     EACH_LANE {
-        if (!(at->mask >> lane & 1) || addresses[lane] == before) continue;  // the lane before asks for the same
+        if (!(mask >> lane & 1) || addresses[lane] == before) continue;  // the lane before asks for the same
         before = addresses[lane];
         uint64_t first = (addresses[lane] & (WINDOW_BYTES - 1)) >> 2, last = ((addresses[lane] & (WINDOW_BYTES - 1)) + size - 1) >> 2;
         for (uint64_t word = first; word <= last; word++) {
@@ -176,6 +187,21 @@ static uint32_t busiest_bank(const Context *at, const uint64_t *addresses) {
         }
     }
     return most;
+}
+
+// Words that the banks give one after the other. Lanes of 64-bit accesses ask in halves of the warp and those of 128-bit
+// ones in quarters; loads of two of them that go in pairs are one (runner/readers/accelsim/accesses.py has the source).
+static uint32_t bank_words(const Context *at, const uint64_t *addresses) {
+    const uint32_t size = at->instruction->size, lanes = size >= 16 ? 8 : size >= 8 ? 16 : 32;
+    const bool is_load = at->instruction->access == ACCESS_LOAD;
+    uint32_t total = 0;
+    for (uint32_t first = 0; first < LANES; first += 2 * lanes) {
+        const uint32_t half = (lanes < 32 ? (1u << lanes) - 1 : ~0u) << first, other = lanes < 32 ? half << lanes : 0;
+        const uint32_t one = at->mask & half, two = at->mask & other;
+        if (!two || !one || (is_load && go_in_pairs(one | two, addresses))) total += busiest_bank(one | two, addresses, size);
+        else total += busiest_bank(one, addresses, size) + busiest_bank(two, addresses, size);
+    }
+    return total;
 }
 
 // Adds the requests of the instruction that was recorded last.
@@ -225,7 +251,7 @@ void record_accesses(const Context *at, const uint64_t *addresses, int space) {
     if (at->instruction->modifiers & GENERIC && space != SPACE_GLOBAL)  // the rows behind are of other spaces
         record->row[last] = (int32_t)(at->instruction->extra >> 16) + (space == SPACE_LOCAL ? 1 : is_of_others(at, addresses) ? 2 : 0);
     if (space == SPACE_SHARED) {
-        record->accesses[last] = (uint8_t)busiest_bank(at, addresses);
+        record->accesses[last] = (uint8_t)bank_words(at, addresses);
         return;
     }
     Requests requests = {.count = 0};

@@ -47,7 +47,23 @@ def requests(kind, lanes, width, warp) -> list[tuple[int, int]]:
     return [(sector, bits if access == Access.store else 0) for sector, bits in sorted(touched.items())]
 
 
-def conflicts(lanes, width) -> int:
+def conflicts(kind, lanes, width) -> int:
+    """Words that banks give one after the other: 128 bytes of threads make a request, and two requests of loads one
+    where all active threads n and n ^ 1, or all n and n ^ 2, load the same."""
+    own = 128 // max(4, width)
+    total = 0
+    for first in range(0, 32, 2 * own):
+        parts = [
+            {lane: lanes[lane] for lane in range(start, min(start + own, 32)) if lane in lanes}
+            for start in (first, first + own)
+        ]
+        both = parts[0] | parts[1]
+        in_pairs = any(all(both.get(lane ^ step, at) == at for lane, at in both.items()) for step in (1, 2))
+        total += sum(busiest(part, width) for part in ([both] if in_pairs and kind[1] == Access.load else parts))
+    return total
+
+
+def busiest(lanes, width) -> int:
     banks = defaultdict(set)
     for address in lanes.values():
         for byte in range(address, address + width):
@@ -58,7 +74,7 @@ def conflicts(lanes, width) -> int:
 def trace_of(kind, lanes, width, warp) -> LaunchTrace:
     """A block whose one warp, of index ``warp`` in the launch's first block, makes one access."""
     found = requests(kind, lanes, width, warp) if kind[0] != Space.shared else []
-    count = len(found) if kind[0] != Space.shared else conflicts(lanes, width)
+    count = len(found) if kind[0] != Space.shared else conflicts(kind, lanes, width)
     one, none = np.zeros(1, np.uint8), np.full((1, MAX_OPERANDS), -1, np.int16)
     static = StaticInstructions(
         (NAMES[kind],), np.zeros(1, np.int64), np.zeros(1, np.int32), one, one + int(kind[0]), one + int(kind[1]),
@@ -90,7 +106,7 @@ def test_the_same_follows_from_them(kind):
             if kind[0] == Space.local:
                 made = {lane: address & ((1 << 24) - 1) for lane, address in made.items()}
             if kind[0] == Space.shared:
-                assert conflicts(made, width) == conflicts(lanes, width)
+                assert conflicts(kind, made, width) == conflicts(kind, lanes, width)
             else:
                 assert requests(kind, made, width, warp) == requests(kind, lanes, width, warp)
 
