@@ -215,7 +215,8 @@ class _Running:
         self._dispatch.word[HELD] = self._pieces.end
         self._mem_limits = memory_state.memory_limits(gpu)
         self._replies = replies_for(2 * len(memory.reply), len(memory.reply), window)
-        self._clock = np.array([0, window, _WINDOWS])
+        most = sm_state.most_replies(gpu, self._limits, sms, window)
+        self._clock = np.array([0, window, _WINDOWS, most])
         self._asked = array("d")  # rows of ``_count``
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
         self.num_instructions = num_instructions  # of the launch
@@ -258,7 +259,7 @@ class _Running:
 
     def make_room(self) -> None:
         """More requests can be in flight."""
-        self.memory, self._replies = more_room(self.memory, self._replies, self._limits, self.sm, int(self._clock[1]))
+        self.memory, self._replies, self.sm = more_room(self.memory, self._replies, self._limits, self.sm, self._clock)
 
     def choose(self, choice: BlockChoice, skipped: Callable[[Memory, int, int], None] | None) -> None:
         """The next block, for an SM that has room."""
@@ -319,13 +320,14 @@ def registers_of(program: LaunchProgram, controlled: bool) -> int:
 
 
 def more_room(
-    memory: Memory, replies: Replies, limits: SmLimits, sm: sm_state.Sm, window: int
-) -> tuple[Memory, Replies]:
-    """For requests in flight, where windows of so many cycles had too little."""
-    most = window * limits.port  # of an SM
+    memory: Memory, replies: Replies, limits: SmLimits, sm: sm_state.Sm, clock: np.ndarray
+) -> tuple[Memory, Replies, sm_state.Sm]:
+    """For requests in flight and replies, where there was too little; ``clock`` of gpu/launch_kernel.py."""
+    most = int(clock[1]) * limits.port  # of an SM
     memory = memory_state.with_room(memory, 4 * len(sm.core) * most, 2 * most)
     new = len(memory.reply)
-    return memory, enlarged(replies, max(len(replies.reply), 2 * new + int(replies.rows[0])), new)
+    replies = enlarged(replies, max(len(replies.reply), 2 * new + int(replies.rows[0])), new)
+    return memory, replies, sm_state.with_replies(sm, int(clock[3]))
 
 
 def prepared(memory: Memory | None, gpu: Gpu) -> Memory:

@@ -125,6 +125,9 @@ class _Running:
             self._waiting = replies_for((count + 2) * self._nodes, self._nodes, window)
             self._board = groups_kernel.board_for(trace.num_blocks, sms, slots, window, _shortest(trace))
             self._board.word[groups_kernel.ME] = team.me
+            replies = sm_state.most_replies(gpu, self._limits, sms, window)
+            self._board.word[groups_kernel.REPLIES] = replies
+            self._sm = sm_state.with_replies(self._sm, replies)  # (room is made a window later than it is asked for)
             groups_kernel.deal(self._board, seen[0], trace.num_blocks)
         else:
             team.once(lambda: None)
@@ -178,6 +181,7 @@ class _Running:
             self._own_memory = memory_state.enlarged(self._own_memory, self._nodes, in_queues)
             size = (self._count + 2) * self._nodes + int(self._waiting.rows[0])
             self._waiting = enlarged(self._waiting, size, self._nodes)
+            self._sm = sm_state.with_replies(self._sm, 2 * int(self._board.word[groups_kernel.REPLIES]))
         self._share_replies()
 
     def result(self) -> tuple[LaunchResult, Memory]:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu import launch_kernel, memory_kernel
-from manyscale.models.gpu.l2.exchange_kernel import collect, deliver, enter_all
+from manyscale.models.gpu.l2.exchange_kernel import collect, deliver, enter_all, is_ring_short
 from manyscale.models.gpu.sm import kernel as sm_kernel
 from manyscale.models.gpu.sm.kernel import BLOCK_ENDED, advance, start_block
 from manyscale.models.gpu.sm.state import NEVER
@@ -49,7 +49,8 @@ LOWEST: Final = 4  # no block below is left, or in a reserve
 EXPECTED: Final = 5  # the most blocks that can end in an SM in a window
 WINDOW: Final = 6  # cycles
 ME: Final = 7  # number of the shard
-NUM_WORDS: Final = 8
+REPLIES: Final = 8  # the most that an SM is given between two windows
+NUM_WORDS: Final = 9
 # columns of Shared.sm
 FREE_SLOTS: Final = 0
 RESIDENT: Final = 1
@@ -270,7 +271,7 @@ def run_shard(group, program, limits, mem, mem_limits, waiting, shared, board): 
             earliest = min(earliest, waiting.reply[i].time)
         own[MEMORY_EVENT] = earliest
         most = shared.sm.shape[0] * (window + 1) * mem_limits.port
-        short = _is_room_short(mem, mem_limits, 2 * most, 2 * window)
+        short = _is_room_short(mem, mem_limits, 2 * most, 2 * window) or is_ring_short(group, 2 * word[REPLIES])
         own[SHORT] = short or waiting.reply.shape[0] < waiting.rows[0] + count * mem.reply.shape[0]
         if not wait_for_all(shared.barrier, count, word[BARRIERS]):
             return ABORTED

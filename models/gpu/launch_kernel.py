@@ -6,7 +6,7 @@ from typing import Final
 
 from manyscale.models.gpu import memory_kernel
 from manyscale.models.gpu.clusters_kernel import can_start, cluster_window
-from manyscale.models.gpu.l2.exchange_kernel import deliver, send_all
+from manyscale.models.gpu.l2.exchange_kernel import deliver, is_ring_short, send_all
 from manyscale.models.gpu.sm import kernel as sm_kernel
 from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.gpu.windows_kernel import END, NEXT, next_room, strict_window
@@ -48,7 +48,8 @@ def is_over(sm, word):  # type: ignore[no-untyped-def]
 
 @allocation_free
 def run(sm, program, limits, dispatch, mem, mem_limits, replies, clock):  # type: ignore[no-untyped-def]
-    """Up to ``clock[2]`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles. Returns why it stopped."""
+    """Up to ``clock[2]`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles, before the next of which an
+    SM is given ``clock[3]`` replies at most. Returns why it stopped."""
     sm, program, limits, dispatch = (
         by_reference(sm),
         by_reference(program),
@@ -61,7 +62,7 @@ def run(sm, program, limits, dispatch, mem, mem_limits, replies, clock):  # type
         begin = clock[0]
         until = begin + window
         most = sm.core.shape[0] * window * limits.port
-        if _is_room_short(mem, mem_limits, most, window):
+        if _is_room_short(mem, mem_limits, most, window) or is_ring_short(sm, clock[3]):
             return NEEDS_ROOM
         if replies.reply.shape[0] < replies.rows[0] + mem.reply.shape[0] + (most if limits.cluster > 1 else 0):
             return NEEDS_ROOM

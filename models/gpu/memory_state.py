@@ -9,7 +9,7 @@ import numpy as np
 from manyscale.models.gpu.l2.slices import index_masks, slice_masks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm.limits import shift_of
-from manyscale.models.gpu.sm.state import NEVER, REQUEST
+from manyscale.models.gpu.sm.state import NEVER, REQUEST, longer
 
 (
     L2_READS, L2_READ_MISSES, L2_WRITES, L2_WRITE_MISSES, L2_PENDING_HITS, DRAM_READS, DRAM_WRITES, ROW_HITS,
@@ -332,21 +332,9 @@ def enlarged(memory: Memory, nodes: int, cycles: int) -> Memory:
         node=_enlarged(memory.node, nodes),
         dram=_enlarged(memory.dram, nodes),
         reply=_enlarged(memory.reply, nodes),
-        port=_longer(memory.port, memory.port_head, memory.port_tail, cycles),
-        arrived=_longer(memory.arrived, memory.slice["head"], memory.slice["tail"], cycles),
+        port=longer(memory.port, memory.port_head, memory.port_tail, cycles),
+        arrived=longer(memory.arrived, memory.slice["head"], memory.slice["tail"], cycles),
     )
-
-
-def _longer(ring: np.ndarray, head: np.ndarray, tail: np.ndarray, more: int) -> np.ndarray:
-    """Rings with room for twice what they hold and ``more``."""
-    old = new = ring.shape[1]
-    while new < 2 * (int((tail - head).max(initial=0)) + more):
-        new *= 2
-    longer = np.empty((len(ring), new), ring.dtype)
-    for row in range(len(ring)):
-        places = np.arange(head[row], tail[row])
-        longer[row, places % new] = ring[row, places % old]
-    return longer
 
 
 def _enlarged(array: np.ndarray, size: int) -> np.ndarray:

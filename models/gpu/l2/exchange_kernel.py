@@ -118,6 +118,16 @@ def _pass_message(sm, limits, replies, sent):  # type: ignore[no-untyped-def]
 
 
 @merged
+def is_ring_short(sm, more):  # type: ignore[no-untyped-def]
+    """Whether the ring of an SM can be too small for ``more`` replies beside those that it has not taken (of which
+    there can be any number: it takes them more slowly than all slices give them). O(SMs)."""
+    most = 0
+    for s in range(sm.core.shape[0]):
+        most = max(most, sm.core[s].in_tail - sm.core[s].in_head)
+    return most + more > sm.reply.shape[1]
+
+
+@merged
 def _move_to_front(sm, s):  # type: ignore[no-untyped-def]
     """The replies of an SM that it has not taken stand at the front of its ring, which is written over and over, not
     walked through: so that it stays in the host's caches."""

@@ -21,8 +21,6 @@ COLLECTOR: Final = 1  # two collectors (COLLECTOR + 1 is the second),
 IN_FRONT: Final = 3  # and the register in front of these
 COPY_GROUPS: Final = 64  # of a warp that are not waited for yet
 LOADS_PER_WARP: Final = 128  # memory instructions in flight
-# replies a cycle for which an SM has room: those of few slices gather, too, once a miss is filled
-LEAST_INBOX: Final = 64
 
 # Why a scheduler issued nothing in a cycle, or that it did: the parts of the CPI stack.
 CAUSES: Final = (
@@ -287,6 +285,13 @@ def counted(sm: Sm) -> Counted:
 OneSm = namedtuple("OneSm", Sm._fields)  # type: ignore[misc]  # the rows of one SM, and what all of them share
 
 
+def most_replies(gpu: Gpu, limits: SmLimits, num_sms: int, window: int) -> int:
+    """The most that an SM is given between two windows, to places of its ring: slices answer as many a cycle as their
+    ports are wide, an answer may be for each block of a cluster, and the others' SMs send as many messages."""
+    sources = gpu.l2.slices * min(limits.cluster, limits.slots) + (num_sms if limits.cluster > 1 else 0)
+    return sources * limits.port * (window + 2)
+
+
 def sm_state(
     gpu: Gpu, num_sms: int, l1_bytes: int, limits: SmLimits, window: int, ipc_buckets: int, num_blocks: int,
     registers: int, room: Room = NO_ROOM, lines: tuple[int, int] = (0, 0),
@@ -305,7 +310,7 @@ def sm_state(
     ways = frames // sets
     loads = warps * LOADS_PER_WARP
     nodes = min(gpu.l1.mshrs * gpu.l1.merges, MOST_WAITING)
-    inbox = 1 << (window * max(LEAST_INBOX, gpu.l2.slices * limits.port)).bit_length()
+    inbox = 1 << most_replies(gpu, limits, n, window).bit_length()
 
     core = np.zeros(n, CORE)
     for name in ("last_fill", "last_writeback", "last_sent", "current", "last_frame"):
@@ -376,3 +381,20 @@ def sm_state(
         code=cached[0],
         constant=cached[1],
     )
+
+
+def with_replies(sm: Sm, more: int) -> Sm:
+    """The same state, with room for ``more`` replies beside those that SMs have not taken."""
+    return sm._replace(reply=longer(sm.reply, sm.core["in_head"], sm.core["in_tail"], more))
+
+
+def longer(ring: np.ndarray, head: np.ndarray, tail: np.ndarray, more: int) -> np.ndarray:
+    """Rings with room for twice what they hold and ``more``."""
+    old = new = ring.shape[1]
+    while new < 2 * (int((tail - head).max(initial=0)) + more):
+        new *= 2
+    longer = np.empty((len(ring), new), ring.dtype)
+    for row in range(len(ring)):
+        places = np.arange(head[row], tail[row])
+        longer[row, places % new] = ring[row, places % old]
+    return longer

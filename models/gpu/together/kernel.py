@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.gpu import memory_kernel
-from manyscale.models.gpu.l2.exchange_kernel import deliver, send_all
+from manyscale.models.gpu.l2.exchange_kernel import deliver, is_ring_short, send_all
 from manyscale.models.gpu.launch_kernel import FINISHED, GOES_ON, NEEDS_ROOM, STUCK, next_begin
 from manyscale.models.gpu.sm.kernel import BLOCK_ENDED, advance, start_block
 from manyscale.models.gpu.sm.state import NEVER
@@ -214,6 +214,8 @@ def run_together(sm, program, limits, own, mem, mem_limits, replies, clock):  # 
         begin = clock[0]
         until = begin + window
         if _is_room_short(mem, mem_limits, sm.core.shape[0] * window * limits.port, window):
+            return NEEDS_ROOM
+        if is_ring_short(sm, clock[3]):
             return NEEDS_ROOM
         if replies.reply.shape[0] < replies.rows[0] + mem.reply.shape[0]:
             return NEEDS_ROOM

@@ -124,7 +124,8 @@ class _Running:
         self.memory = memory_state.with_ports(memory, sms)
         self._mem_limits = memory_state.memory_limits(gpu)
         self._replies = replies_for(2 * len(memory.reply), len(memory.reply), window)
-        self._clock = np.array([0, window, _WINDOWS])
+        most = sm_state.most_replies(gpu, self._limits, sms, window)
+        self._clock = np.array([0, window, _WINDOWS, most])
 
     @property
     def names(self) -> str:
@@ -145,8 +146,8 @@ class _Running:
 
     def make_room(self) -> None:
         """More requests can be in flight."""
-        self.memory, self._replies = detailed.more_room(
-            self.memory, self._replies, self._limits, self.sm, int(self._clock[1])
+        self.memory, self._replies, self.sm = detailed.more_room(
+            self.memory, self._replies, self._limits, self.sm, self._clock
         )
 
     def result(self) -> detailed.LaunchResult:

@@ -8,6 +8,7 @@ import pytest
 from gpu_programs import (
     atomic,
     copy,
+    launch,
     load,
     store,
 )
@@ -32,6 +33,8 @@ from gpu_small import (
     read_before,
     run,
 )
+
+from manyscale.models.gpu.groups import simulate_in_groups
 
 # L2 and DRAM
 
@@ -276,7 +279,25 @@ def test_acknowledgements_that_come_faster_than_an_sm_takes_them():
             [store(*range(128 * warp + 4 * i, 128 * warp + 4 * i + 4)) for i in range(count)] for warp in range(1, 16)
         ]
 
-    assert cycles([[misses, *stores(24)]], target) == cycles([[misses, *stores(12)]], target)
+    few, many = ([[misses, *stores(count)]] for count in (12, 24))
+    assert cycles(many, target) == cycles(few, target)
+    assert simulate_in_groups(launch(many), target)[0].busy_cycles == cycles(few, target)
+
+
+@pytest.mark.theory
+def test_acknowledgements_of_any_number():
+    """The slices begin with theirs of 24,000 or 30,000 stores once the first misses are there, 20,000 cycles later, and
+    make two a cycle; the SM takes one a cycle until it has all, behind the second misses."""
+    target = gpu(l2={"mshrs": 1, "slices": 2}, dram={"latency": "20000 cycles"})
+    misses = [load(10 + i, sector) for i, sector in enumerate(lines(4))]
+
+    def stores(count):
+        line = [store(*range(first, first + 4)) for first in range(4 * 16, 4 * 16 * 2, 4)]
+        return [[line[warp]] * count for warp in range(15)]
+
+    times = [cycles([[misses, *stores(count)]], target) for count in (400, 500)]
+    assert times[0] == pytest.approx(20_000 + 24_000, abs=100)  # (some come before the misses)
+    assert times[1] - times[0] == 15 * 4 * 100
 
 
 @pytest.mark.theory
