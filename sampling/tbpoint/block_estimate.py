@@ -17,9 +17,9 @@ and the next unit is replaced like the skipped blocks: its caches are not what t
 The interval has three parts. Samples are draws: their relative variance within runs, pooled (or that of units in them,
 if it says more), and the weight of each give that of the sum; the skipped blocks' own spread counts as that of as many
 samples as they would make. To this comes STATE_ERROR of the skipped cycles, for what no sample can see: caches and the
-phases of residents are as simulated blocks left them, not as skipped ones would have. It is not from theory: with it
-all 34 intervals inside launches in tests/validation/tbpoint/RESULTS.md hold the truth. Student's t with the degrees
-of freedom between samples, by Satterthwaite's rule.
+phases of residents are as simulated blocks left them, not as skipped ones would have. It is not from theory: it was
+raised until intervals held, and all 34 inside launches in tests/validation/tbpoint/RESULTS.md do: of others
+that says little. Student's t with the degrees of freedom between samples, by Satterthwaite's rule.
 
 *Counts* that add up (accesses, misses) are estimated as cycles are: each skip by the counts per instruction of the
 samples beside it. So what a launch counts where it begins, with cold caches, stands for itself alone. The source's

@@ -36,8 +36,7 @@ class Bystanders(NamedTuple):
     """Of a launch that is followed in part: blocks [``first``[i], ``first``[i + 1]) go with the i-th that is followed,
     whose number is ``own``[i], int64; both are empty where all are. ``block_warps``, ``warp_accesses``, ``sector`` and
     ``written`` as in LaunchTrace, of all blocks; ``at`` int64[warps], their next accesses. ``recent`` int64[SMs,
-    lines], a power of two of these: a line and its sectors, which L1 may have. ``shift`` from a sector to its line;
-    ``sectors`` of a line."""
+    lines], a power of two of these: a line and its sectors, which L1 may have. ``shift`` from a sector to its line."""
 
     first: np.ndarray
     own: np.ndarray

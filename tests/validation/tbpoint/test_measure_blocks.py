@@ -114,15 +114,17 @@ def test_configurations() -> None:
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ffmakernel x40", "bfs-9 x200"])
-def test_regular_population(name: str) -> None:
-    """Within 4 %, and the interval, at a share that leaves out most of it."""
+@pytest.mark.parametrize(("name", "most"), [("ffmakernel x40", 0.001), ("bfs-9 x200", 0.02)])
+def test_regular_population(name: str, most: float) -> None:
+    """Blocks that only compute are as they were, those of BFS within 2 %, from a tenth of the instructions at most; and
+    the interval holds. (On one SM that is full they are 3.2 % off.)"""
     population = next(one for one in REGULAR if one.name == name)
     for row in outcomes(population, "regular", DATA, ("spread",)):
         if row.method == "spread":
-            assert abs(row.error) < 0.04
+            is_worst = (name, row.sms, row.occupancy) == ("bfs-9 x200", 1, "full")
+            assert abs(row.error) < (0.04 if is_worst else most)
             assert abs(row.error) <= row.half_width
-            assert row.share < 0.35
+            assert row.share < 0.1
 
 
 @needs_data
