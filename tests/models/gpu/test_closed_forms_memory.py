@@ -298,6 +298,8 @@ def test_acknowledgements_of_any_number():
     times = [cycles([[misses, *stores(count)]], target) for count in (400, 500)]
     assert times[0] == pytest.approx(20_000 + 24_000, abs=100)  # (some come before the misses)
     assert times[1] - times[0] == 15 * 4 * 100
+    in_groups = simulate_in_groups(launch([[misses, *stores(400)]]), target)[0]
+    assert in_groups.busy_cycles == times[0]
 
 
 @pytest.mark.theory
