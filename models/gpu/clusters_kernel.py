@@ -17,7 +17,7 @@ def _first_sm(sm, limits, gpc):  # type: ignore[no-untyped-def]
     return min(sm.core.shape[0], gpc * limits.tpcs // limits.gpcs * limits.tpc_sms)
 
 
-@inner
+@seldom(gives="int")
 def gpc_with_room(sm, limits, first):  # type: ignore[no-untyped-def]
     """Of GPCs from ``first`` on, in turn, one that has room for a cluster; -1: none."""
     for i in range(limits.gpcs):

@@ -200,7 +200,7 @@ class _Running:
             gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, controlled=controlled,
             cluster=cluster,
         )  # fmt: skip
-        want_for(self._pieces.program, self._limits)
+        want_for(self._pieces.program, self._limits, gpu)
         registers, lines = room(trace, self._pieces.program, controlled)
         self.sm = sm_state.sm_state(
             gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers,

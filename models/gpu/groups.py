@@ -102,7 +102,7 @@ class _Running:
             self._limits = sm_limits(
                 gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, first, controlled
             )
-            want_for(program, self._limits)
+            want_for(program, self._limits, gpu)
             self._sm = sm_state.sm_state(
                 gpu,
                 end - first,

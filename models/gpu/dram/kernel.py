@@ -29,7 +29,7 @@ from manyscale.models.gpu.memory_state import (
     ROW_HITS,
     TO_PRECHARGE,
 )
-from manyscale.models.kernels import inner, merged, read_soon
+from manyscale.models.kernels import inner, merged, read_soon, seldom
 
 _FEW: Final = 4
 _TO_DRAM: Final = 4  # queues from L2 to DRAM and back, beside DRAM's latency
@@ -285,8 +285,8 @@ def _open(mem, c, b, row):  # type: ignore[no-untyped-def]
         at = np.int64(other.next)
 
 
-@inner
-def _refresh(mem, limits, c, now):  # type: ignore[no-untyped-def]
+@seldom(gives="nothing")
+def refresh(mem, limits, c, now):  # type: ignore[no-untyped-def]
     """Banks whose refresh is due at ``now`` are closed and refreshed, each when it has done what it was given."""
     channel = mem.channel[c]
     times = mem.bank_from[c]
@@ -322,7 +322,7 @@ def serve_dram(mem, limits, c):  # type: ignore[no-untyped-def]
     place = np.int64(channel.oldest)
     if limits.simple == 0:
         if limits.refi > 0:
-            _refresh(mem, limits, c, column)
+            refresh(mem, limits, c, column)
         place = _at_once(mem, limits, c, column)
         if place < 0:
             place, column = _choose(mem, limits, c, column)

@@ -112,7 +112,7 @@ class _Running:
         size = min(_l1_of(trace, gpu) for trace in traces)
         self._ipc_cycles = detailed.bucket_cycles(self.num_instructions, gpu)
         self._limits = _limits_of(gpu, size, self._ipc_cycles, controlled=controlled)
-        want_for(self._program, self._limits)
+        want_for(self._program, self._limits, gpu)
         self.sm = sm_state.sm_state(
             gpu, sms, size, self._limits, window, detailed.IPC_BUCKETS, blocks,
             detailed.registers_of(self._program, controlled), _room_of(traces, self._limits.warps), lines,

@@ -190,54 +190,52 @@ def local_requests(arrays, row, count, mask, warp, stride, first):  # type: igno
 @merged
 def bank_words(arrays, row, count, mask):  # type: ignore[no-untyped-def]
     """The most distinct words of a bank, summed over the requests that an instruction is made of."""
-    size = row.size
-    lanes = THREADS // max(1, size >> 2)  # of a request
+    addresses = arrays.addresses
+    counts = arrays.counts
+    words = arrays.words
+    k = count
+    for lane in range(THREADS - 1, -1, -1):  # each at its own place
+        if mask >> lane & 1:
+            k -= 1
+            addresses[lane] = addresses[k]
+    mask &= (1 << row.lanes) - 1
+    lanes = THREADS // max(1, row.size >> 2)  # of a request
     total = 0
-    k = 0
+    most = 0
     last = 0  # lane behind the request
     for lane in range(THREADS):
         if lane == last:
-            width = 2 * lanes if lanes < THREADS and row.access == _LOAD else lanes
-            if width > lanes and (lane & lanes or not _pairs(arrays.addresses, k, lane, lane + width, mask)):
-                width = lanes
-            last += width
-            most = 0
-            for bank in range(BANKS):
-                arrays.counts[bank] = 0
-        if mask >> lane & 1 and k < count:
-            for word in range(arrays.addresses[k] >> 2, ((arrays.addresses[k] + size - 1) >> 2) + 1):
-                most = max(most, _distinct(arrays.counts, arrays.words, word))
-            k += 1
-        if lane == last - 1:
             total += most
-    return total
-
-
-@inner
-def _distinct(counts, words, word):  # type: ignore[no-untyped-def]
-    """How many distinct words a bank gives, with this one."""
-    bank = word & (BANKS - 1)
-    known = counts[bank]
-    each = 0
-    while each < known and words[bank, each] != word:
-        each += 1
-    if each == known:
-        words[bank, known] = word
-        counts[bank] = known + 1
-    return counts[bank]
-
-
-@inner
-def _pairs(addresses, k, first, last, mask):  # type: ignore[no-untyped-def]
-    """Whether of lanes ``first`` to ``last - 1``, whose addresses stand from ``k`` on, all neighbours, or all next but
-    one, ask for the same: two requests then become one."""
-    next_to = beyond = True
-    for lane in range(first, last):
+            most = 0
+            last += lanes
+            other = last + lanes  # behind the one that it may be one with
+            if (
+                lane & lanes == 0
+                and lanes < THREADS
+                and row.access == _LOAD
+                and (_in_pairs(addresses, lane, other, mask, 1) or _in_pairs(addresses, lane, other, mask, 2))
+            ):
+                last = other
+            for bank in range(BANKS):
+                counts[bank] = 0
         if mask >> lane & 1:
-            before = mask >> (lane - 1) & 1 if lane > first else 0
-            if lane & 1 and before and addresses[k - 1] != addresses[k]:
-                next_to = False
-            if lane & 2 and mask >> (lane - 2) & 1 and addresses[k - 1 - before] != addresses[k]:
-                beyond = False
-            k += 1
-    return next_to or beyond
+            for word in range(addresses[lane] >> 2, ((addresses[lane] + row.size - 1) >> 2) + 1):
+                bank = word & (BANKS - 1)
+                known = counts[bank]
+                each = 0
+                while each < known and words[bank, each] != word:
+                    each += 1
+                if each == known:
+                    words[bank, known] = word
+                    counts[bank] = known + 1
+                    most = max(most, known + 1)
+    return total + most
+
+
+@merged
+def _in_pairs(addresses, first, last, mask, step):  # type: ignore[no-untyped-def]
+    """Whether of the threads from ``first`` to ``last - 1`` all n and n ^ ``step`` that are active ask for the same."""
+    for lane in range(first, last):
+        if mask >> lane & mask >> (lane ^ step) & 1 and addresses[lane] != addresses[lane ^ step]:
+            return False
+    return True

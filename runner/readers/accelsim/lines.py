@@ -109,7 +109,7 @@ def _requests(arrays, number, stride, count, mask, warp, first):  # type: ignore
         return global_requests(arrays, number, count, first) - first
     if row.space == _LOCAL:
         return local_requests(arrays, row, count, mask, warp, arrays.form[0].stride, first) - first
-    return bank_words(arrays, row, min(count, row.lanes), mask) if row.space == _SHARED else np.int64(0)
+    return bank_words(arrays, row, count, mask) if row.space == _SHARED else np.int64(0)
 
 
 @allocation_free

@@ -13,7 +13,7 @@ import pytest
 from gpu_small import gpu
 
 from manyscale.models.gpu import memory_state
-from manyscale.models.gpu.dram.kernel import serve_dram, to_dram, wait_for_dram
+from manyscale.models.gpu.dram.kernel import refresh, serve_dram, to_dram, wait_for_dram
 from manyscale.models.kernels import allocation_free, by_reference
 
 REQUESTS = 400
@@ -150,6 +150,7 @@ def test_first_ready_first_come_first_served(banks, groups, queue, is_whole):
         if is_whole:
             timing |= {"faw": draw.randrange(200), "rtw": draw.randrange(50), "rfc": draw.randrange(1, 100)}
             timing["refi"] = banks * draw.choice((8, 40, 300)) + 256
+            refresh.want()
         burst = draw.choice((0.5, 1, 4, 12.5))
         target = gpu(dram={
             "bandwidth": f"{32 / burst} GB/s", "queue": queue, "latency": f"{ON_THE_WAY - 4} cycles",

@@ -9,7 +9,7 @@ from typing import Final
 from manyscale.models.gpu.sm.asynchronous.state import FOLLOWERS
 from manyscale.models.gpu.sm.state import AT_BARRIER, COPY_GROUPS, NEVER, WAITS_NAMED, WAITS_PHASE
 from manyscale.models.gpu.sm.warp_kernel import release
-from manyscale.models.kernels import inner, merged
+from manyscale.models.kernels import inner, merged, seldom
 
 _THREADS: Final = 32  # of a warp
 
@@ -88,7 +88,7 @@ def _are_there(sm, w, group):  # type: ignore[no-untyped-def]
     return True
 
 
-@inner
+@seldom(gives="nothing")
 def arrive_behind(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
     """Arrivals of a warp whose turn it is, since the copies before them are there."""
     warp = sm.warp[w]
