@@ -41,6 +41,7 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "run bfs-16 --launch 9 --set gpu.order=windows --set gpu.groups=2",
         "run bfs-16 --launch 9-10 --set gpu.caches=warm",
         "run bfs-16 --launch 9 --set target.node.gpu.scheduler=two-level",
+        "run bfs-16 --launch 9 --target a100",
         "run bfs-16 --launch 9 --target rtx3080ti",
     ),
     (

@@ -11,6 +11,7 @@ from manyscale.models.gpu.sm.asynchronous.cluster_kernel import leave, take_mess
 from manyscale.models.gpu.sm.asynchronous.copy_kernel import move_copies, take_part
 from manyscale.models.gpu.sm.asynchronous.operation_kernel import operate
 from manyscale.models.gpu.sm.control.issue_kernel import begin_controlled, choose_youngest, issue_controlled
+from manyscale.models.gpu.sm.control.queue_kernel import leave_queue
 from manyscale.models.gpu.sm.limits import SmLimits
 
 
@@ -18,7 +19,7 @@ def want_for(program: LaunchProgram, limits: SmLimits, gpu: Gpu) -> None:
     """To be called before a launch runs: have what it needs compiled."""
     wanted = []
     if limits.controlled:
-        wanted += [begin_controlled, choose_youngest, issue_controlled]
+        wanted += [begin_controlled, choose_youngest, issue_controlled, leave_queue]
     if limits.cluster > 1:
         wanted += [cluster_window, gpc_with_room, leave, take_message]
     if limits.cluster > 1 or bool((program.static["kind"] >= OPERATION).any()):

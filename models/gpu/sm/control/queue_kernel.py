@@ -6,7 +6,7 @@ from manyscale.models.gpu.sm.control.counters_kernel import let_go
 from manyscale.models.gpu.sm.control.rows import FREED
 from manyscale.models.gpu.sm.state import BEFORE_UNIT, DEPENDENCY, NEVER
 from manyscale.models.gpu.sm.warp_kernel import after_memory
-from manyscale.models.kernels import inner, merged
+from manyscale.models.kernels import merged, seldom
 
 
 @merged
@@ -16,7 +16,7 @@ def after_last(sm, limits, k, other):  # type: ignore[no-untyped-def]
     return (k + begin) % limits.schedulers < (other + begin) % limits.schedulers
 
 
-@inner
+@seldom(gives="nothing")
 def leave_queue(sm, program, limits, k, number, time):  # type: ignore[no-untyped-def]
     """The load/store unit has taken a scheduler's first memory instruction: those behind it move, and what it read is
     free."""
