@@ -1,4 +1,5 @@
-"""Small inputs of Rodinia's programs, in the formats that the programs read; all from one seed."""
+"""Small inputs of Rodinia's programs, in the formats that the programs read, all from one seed; and of Parboil's what
+several scripts need."""
 
 from __future__ import annotations
 
@@ -77,3 +78,15 @@ def _mesh(rng: np.random.Generator, columns: int, rows: int) -> str:
             words.append(f"{neighbour} {end[1] - start[1]:.9g} {start[0] - end[0]:.9g} 0")
         lines.append(" ".join([f"{area:.9g}", *words]))
     return "\n".join(lines) + "\n"
+
+
+def banded_matrix(folder: Path, rows: int, rng: np.random.Generator) -> None:
+    """A symmetric banded matrix and a vector, as Parboil's spmv reads them: ``matrix.mtx`` and ``vector.bin``."""
+    row = np.repeat(np.arange(rows), rng.integers(4, 40, rows))
+    column = np.maximum(row - rng.integers(0, 400, len(row)), 0)
+    pairs = np.unique(np.stack((row, column), axis=1), axis=0)
+    value = rng.uniform(-1, 1, len(pairs))
+    lines = [f"{a + 1} {b + 1} {v:.6f}" for (a, b), v in zip(pairs.tolist(), value.tolist(), strict=True)]
+    head = ["%%MatrixMarket matrix coordinate real symmetric", f"{rows} {rows} {len(pairs)}"]
+    (folder / "matrix.mtx").write_text("\n".join([*head, *lines]) + "\n")
+    rng.uniform(-1, 1, rows).astype("<f4").tofile(folder / "vector.bin")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from inputs import banded_matrix
 from self_checking import BY_STATUS, Program, Suite
 
 _ROOT: Final = "src/cuda/parboil"
@@ -95,17 +96,7 @@ def _matrices(folder: Path) -> None:
 
 
 def _sparse(folder: Path) -> None:
-    """A symmetric banded matrix of 6,000 rows."""
-    rng = np.random.default_rng(SEED)
-    rows = 6_000
-    row = np.repeat(np.arange(rows), rng.integers(4, 40, rows))
-    column = np.maximum(row - rng.integers(0, 400, len(row)), 0)
-    pairs = np.unique(np.stack((row, column), axis=1), axis=0)
-    value = rng.uniform(-1, 1, len(pairs))
-    lines = [f"{a + 1} {b + 1} {v:.6f}" for (a, b), v in zip(pairs.tolist(), value.tolist(), strict=True)]
-    head = ["%%MatrixMarket matrix coordinate real symmetric", f"{rows} {rows} {len(pairs)}"]
-    (folder / "matrix.mtx").write_text("\n".join([*head, *lines]) + "\n")
-    rng.uniform(-1, 1, rows).astype("<f4").tofile(folder / "vector.bin")
+    banded_matrix(folder, 6_000, np.random.default_rng(SEED))
 
 
 def _grid(folder: Path) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from inputs import banded_matrix
 
 REPOSITORIES: Final = {
     "gpu-app-collection": (
@@ -105,17 +106,8 @@ def _roads(folder: Path, is_full: bool) -> None:
 
 
 def _matrix(folder: Path, is_full: bool) -> None:
-    """A symmetric banded matrix with as many rows as 765 blocks of 192 threads have (bcsstk32: 44,609 rows)."""
-    rows = 44_609 if is_full else 20_000
-    rng = np.random.default_rng(SEED)
-    row = np.repeat(np.arange(rows), rng.integers(4, 40, rows))
-    column = np.maximum(row - rng.integers(0, 400, len(row)), 0)
-    pairs = np.unique(np.stack((row, column), axis=1), axis=0)
-    value = rng.uniform(-1, 1, len(pairs))
-    lines = [f"{a + 1} {b + 1} {v:.6f}" for (a, b), v in zip(pairs.tolist(), value.tolist(), strict=True)]
-    head = ["%%MatrixMarket matrix coordinate real symmetric", f"{rows} {rows} {len(pairs)}"]
-    (folder / "matrix.mtx").write_text("\n".join([*head, *lines]) + "\n")
-    rng.uniform(-1, 1, rows).astype("<f4").tofile(folder / "vector.bin")
+    """As many rows as 765 blocks of 192 threads have (bcsstk32: 44,609 rows)."""
+    banded_matrix(folder, 44_609 if is_full else 20_000, np.random.default_rng(SEED))
 
 
 def _obstacles(folder: Path, is_full: bool) -> None:
