@@ -55,6 +55,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64),
         "rows_task_instance": _of_instances(result.cores, programs, "instance_id"),
         "rows_task_type": _of_instances(result.cores, programs, "task_type"),
+        "rows_creator": _of_instances(result.cores, programs, "parent"),
     }
 
 

@@ -15,7 +15,7 @@ _OPTIONAL = (
     "blocks", "gpu_ipc", "gpu_cpi_stacks", "gpu_resources", "gpu_lines", "gpu_branches", "gpu_streams",
 )  # fmt: skip
 # Times and indices grow steadily within a rank, so their differences pack into few bits.
-_STEADY = {"start_ps", "end_ps", "send_ps", "receive_ps", "operation_id", "message_id"}
+_STEADY = {"start_ps", "end_ps", "send_ps", "receive_ps", "operation_id", "message_id", "instance_id", "creator_id"}
 
 
 def write(result: Result, directory: Path) -> None:

@@ -17,6 +17,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import profile_units
 from manyscale.runner.predict.node.cells import CellPlan
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
+from manyscale.runner.predict.node.instance_ids import ids_in_rank
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.profile_units import cell_inputs
 from manyscale.runner.predict.node.rank_part import rank_part
@@ -29,7 +30,7 @@ from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.registry import lookup
 
 KIND: Final = "node-cell"
-VERSION: Final = 4  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 5  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
@@ -102,9 +103,10 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``predicted_ps``, ``traced_ps`` float64[types + 1]: time of pieces by type of the traced workload, instance 0 last.
     ``half_width``: relative, of the predicted time, by TaskPoint's samples. ``num_instructions``,
     ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
-    Per instance that ran: ``instance`` (task_instance_id), ``type``, ``instructions``, ``issued`` (a fused compare
-    and branch are one), ``cycles``, ``first_misses``, ``last_misses``, ``model`` (of MODELS), and ``core``,
-    ``start_ps``, ``end_ps`` since the cell's phase number ``phase`` began.
+    Per instance that ran: ``instance`` (task_instance_id), ``id`` and ``creator`` (instance_ids.py, of ``num_ids``),
+    ``type``, ``instructions``, ``issued`` (a fused compare and branch are one), ``cycles``, ``first_misses``,
+    ``second_misses``, ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the cell's
+    phase number ``phase`` began.
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
     from manyscale.models.node.program.build import build_program  # Numba, as the others
@@ -138,6 +140,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     base = _by_type(traced_program, traced_ps, ~traced_creates, first_traced, end_traced, own, number)
     phase = np.searchsorted(program.phase_first_instance, found.row, "right") - 1 - first
     begin = (np.cumsum(found.makespan_ps) - found.makespan_ps)[phase]
+    number, creator = ids_in_rank(program, found.row)
     arrays = stored(
         {
             **found.arrays,
@@ -146,6 +149,9 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
             "traced_ps": base,
             "type": own_type(found.arrays["type"]).astype(np.int32),
             "phase": phase.astype(np.int32),
+            "id": number,
+            "creator": creator,
+            "num_ids": np.array([program.num_instances], np.int64),
             "start_ps": found.arrays["start_ps"] - begin,
             "end_ps": found.arrays["end_ps"] - begin,
         }

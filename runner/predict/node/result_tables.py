@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,8 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.predict.node.cells import Cell
+from manyscale.runner.predict.node.instance_ids import first_ids, first_ids_of_detail, in_run, traced_ids
+from manyscale.runner.predict.node.nested_rows import alone_on_cores
 from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.schedule_units import is_coupled
 from manyscale.runner.predict.node.tables import (
@@ -24,6 +26,7 @@ from manyscale.runner.predict.node.task_type_names import same_types
 from manyscale.runner.predict.phase_source import Replayed
 from manyscale.runner.predict.units import Arrays
 
+_CORE, _START, _NUM_COLUMNS = 1, 2, 9  # of the columns that are put together here
 _BURST, _RATIO = MODELS.index("burst"), MODELS.index("ratio")
 ALL_CHOSEN: Final = TimelineChoice()
 
@@ -40,41 +43,64 @@ def tables(
     all other phases: in traced times, scaled by the ratios of task types if there are cells."""
     names = type_names(base)
     other = base if detail is None else detail
-    found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, replayed, chosen)}
+    first = first_ids(schedules)
+    of_rank = dict(enumerate(first.tolist()))
+    own = of_rank if other is base else first_ids_of_detail(plan, cells, int(first[-1]))
+    placed = _cells(workload, plan, cells, schedules, replayed, own)
+    found: dict[str, Any] = {"cores": _cores(workload, names, plan, placed, schedules, replayed, chosen, first)}
     if cells:
         types = np.append(np.arange(len(names) - 1) if other is base else same_types(other, base), -1)
-        found["task_instances"] = _instances(names, plan, cells)
+        found["task_instances"] = _instances(names, plan, cells, placed)
         found["cpi_stacks"] = _stacks(names, types, plan, cells)
     return found
 
 
-def _cores(
-    workload: Workload, names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays],
-    schedules: Sequence[Arrays], replayed: Replayed, chosen: TimelineChoice,
-) -> pa.Table:  # fmt: skip
-    """O(rows log rows + operations of the ranks shown)."""
-    of_rank: dict[int, list[tuple[Cell, Arrays]]] = {}
+def _cells(
+    workload: Workload, plan: Sequence[Cell], cells: Sequence[Arrays], schedules: Sequence[Arrays], replayed: Replayed,
+    first_id: Mapping[int, int],
+) -> list[tuple[np.ndarray, ...]]:  # fmt: skip
+    """Of each cell the columns of its instances; core and times -1 where the run does not take its times.
+    ``first_id``: of each rank."""
+    phases: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    first: dict[int, int] = {}  # of the rank's next cell: which of its simulated phases the schedule knows
+    found = []
     for cell, simulated in zip(plan, cells, strict=True):  # in the order in which the schedules know their phases
-        of_rank.setdefault(cell.rank, []).append((cell, simulated))
-    traced = _RATIO if cells else _BURST
-    parts = [_replayed(replayed.arrays, traced)] if replayed.is_coupled else []
+        rank, result = cell.rank, schedules[cell.rank]
+        phase = first.get(rank, 0) + simulated["phase"]
+        first[rank] = first.get(rank, 0) + len(simulated["makespan_ps"])
+        before = np.empty(0, np.int64) if is_coupled(result) else result["simulated_before"]
+        own = {"rank": rank, "first_id": first_id[rank], "model": simulated["model"]}
+        if first[rank] <= len(before) and not np.any(before[phase] < 0) and _knows_times(simulated):
+            if rank not in phases:
+                phases[rank] = _phases(workload, rank, result["compute_ps"], replayed)
+            since = result["simulated_begin_ps"][phase]
+            found.append(_placed(simulated, before[phase], since, *phases[rank], **own))
+        else:
+            nowhere = np.full(len(simulated["core"]), -1)
+            found.append(_columns(simulated, nowhere, nowhere, nowhere, **own))
+    return found
+
+
+def _cores(
+    workload: Workload, names: Sequence[str], plan: Sequence[Cell], placed: Sequence[tuple[np.ndarray, ...]],
+    schedules: Sequence[Arrays], replayed: Replayed, chosen: TimelineChoice, first_id: np.ndarray,
+) -> pa.Table:  # fmt: skip
+    """``placed``: the cells. O(rows log rows + operations of the ranks shown)."""
+    traced = _RATIO if plan else _BURST
+    parts = [_replayed(replayed.arrays, traced, first_id)] if replayed.is_coupled else []
     for rank, result in enumerate(schedules):
-        if is_coupled(result) or not (len(result["operation"]) or len(result["simulated_before"])):
+        if is_coupled(result) or not len(result["operation"]):
             continue
-        begin, stretch = _phases(workload, rank, result["compute_ps"], replayed)
-        model = np.full(len(result["core"]), traced)
-        parts.append(_placed(rank, result, result["operation"], result["operation"] * 0, begin, stretch, model))
-        first = 0
-        for cell, simulated in of_rank.get(rank, []):
-            phase = first + simulated["phase"]
-            first += len(simulated["makespan_ps"])
-            is_there = first <= len(result["simulated_before"]) and not np.any(result["simulated_before"][phase] < 0)
-            if is_there and _knows_times(simulated) and chosen.shows(rank, cell.iteration):
-                operation, since = result["simulated_before"][phase], result["simulated_begin_ps"][phase]
-                parts.append(_placed(rank, simulated, operation, since, begin, stretch, simulated["model"]))
-    columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else [np.empty(0, np.int64)] * 7
-    order = np.lexsort((columns[1], columns[2], columns[0]))
-    return cores_table(names, *(each[order] for each in columns))
+        phases = _phases(workload, rank, result["compute_ps"], replayed)
+        own = {"rank": rank, "first_id": int(first_id[rank]), "model": np.full(len(result["core"]), traced)}
+        parts.append(_placed(result, result["operation"], result["operation"] * 0, *phases, **own))
+    for cell, columns in zip(plan, placed, strict=True):
+        if chosen.shows(cell.rank, cell.iteration) and np.all(columns[_CORE] >= 0):
+            parts.append(alone_on_cores(columns))
+    empty = [np.empty(0, np.int64)] * _NUM_COLUMNS
+    joined = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else empty
+    order = np.lexsort((joined[_CORE], joined[_START], joined[0]))
+    return cores_table(names, *(each[order] for each in joined))
 
 
 def _knows_times(simulated: Arrays) -> bool:
@@ -83,11 +109,14 @@ def _knows_times(simulated: Arrays) -> bool:
     return bool((simulated["end_ps"] > simulated["start_ps"]).any())
 
 
-def _replayed(replay: Arrays, model: int) -> tuple[np.ndarray, ...]:
+def _replayed(replay: Arrays, model: int, first_id: np.ndarray) -> tuple[np.ndarray, ...]:
     """What cores did that the replay scheduled, communication left out."""
     kept = replay["rows_instance"] >= 0
-    names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type")
-    return (*(replay[f"rows_{name}"][kept] for name in names), np.full(int(kept.sum()), model))
+    names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type", "instance", "creator")
+    rank, core, start, end, instance, kind, row, creator = (replay[f"rows_{name}"][kept] for name in names)
+    first = first_id[rank]
+    numbers = in_run(first, row.astype(np.int64)), in_run(first, creator.astype(np.int64))
+    return rank, core, start, end, traced_ids(instance, row), kind, np.full(len(row), model), *numbers
 
 
 def _phases(
@@ -104,30 +133,40 @@ def _phases(
 
 
 def _placed(
-    rank: int, result: Arrays, operation: np.ndarray, since_ps: np.ndarray, begin: np.ndarray, stretch: np.ndarray,
-    model: np.ndarray,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    result: Arrays, operation: np.ndarray, since_ps: np.ndarray, begin: np.ndarray, stretch: np.ndarray, **own: Any
+) -> tuple[np.ndarray, ...]:
     """Columns of ``cores``; ``since_ps``: when, after ``begin``, the time begins that stretches count from."""
     start, end = (
         begin[operation] + np.rint((since_ps + result[name]) * stretch[operation]).astype(np.int64)
         for name in ("start_ps", "end_ps")
     )
-    instance = result["instance"]
-    rank_column = np.full(len(instance), rank, np.int64)
-    return rank_column, result["core"], start, end, instance, result["type"], model
+    return _columns(result, result["core"], start, end, **own)
 
 
-def _instances(names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays]) -> pa.Table:
+def _columns(
+    result: Arrays, core: np.ndarray, start: np.ndarray, end: np.ndarray, rank: int, first_id: int, model: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    ids = (in_run(first_id, result[name]) for name in ("id", "creator"))
+    return np.full(len(core), rank, np.int64), core, start, end, result["instance"], result["type"], model, *ids
+
+
+def _instances(
+    names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays], placed: Sequence[tuple[np.ndarray, ...]]
+) -> pa.Table:
     lengths = [len(cell["instance"]) for cell in cells]
     joined = {
         name: np.concatenate([cell[name] for cell in cells])
-        for name in ("instance", "type", "instructions", "cycles", "first_misses", "last_misses", "model")
+        for name in (
+            "instance", "type", "instructions", "cycles", "first_misses", "last_misses", "second_misses", "model",
+        )
     }
+    _, core, start, end, *_, number, creator = (np.concatenate(each) for each in zip(*placed, strict=True))
     rank = np.repeat([cell.rank for cell in plan], lengths)
     iteration = np.repeat([cell.iteration for cell in plan], lengths)
     return task_instances_table(
         names, rank, iteration, joined["instance"], joined["type"], joined["instructions"], joined["cycles"],
-        joined["first_misses"], joined["last_misses"], joined["model"],
+        joined["first_misses"], joined["last_misses"], joined["model"], joined["second_misses"], number, creator, core,
+        start, end,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.predict.node.cells import JOINED, WHOLE
 from manyscale.runner.predict.node.creation import creation_pieces
+from manyscale.runner.predict.node.instance_ids import ids_in_rank, traced_ids
 from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart
 from manyscale.runner.predict.node.type_ratios import TypeRatios
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from manyscale.models.node.burst import ScheduledPhases
 
 KIND: Final = "node-schedule"
-VERSION: Final = 3  # raised when results change, by a change of the scheduler or of how programs are built, too
+VERSION: Final = 4  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
 KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 
@@ -126,13 +127,14 @@ def _traced_iteration(iteration: int, traced: int) -> tuple[int, int]:
 def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit. Results: ``compute_ps`` int64[operations + 1], before each operation and after the last;
     ``busy_ps``, ``overhead_ps``, ``idle_ps`` int64[cores]; ``type_ps`` float64[types + 1], time of each type's pieces;
-    ``num_instances`` (one value); stretches of instances on cores of the phases that were to be kept: ``operation``,
-    ``instance``, ``type``, ``core`` int32[], ``start_ps`` and ``end_ps`` since the phases before that operation began.
+    ``num_instances`` and ``num_ids`` (one value); stretches of instances on cores of the phases that were to be kept:
+    ``operation``, ``instance`` (task_instance_id), ``type``, ``core`` int32[], ``id`` and ``creator`` int64[]
+    (instance_ids.py), ``start_ps`` and ``end_ps`` since the phases before that operation began.
     Of simulated phases, in their order: ``simulated_before`` int32[], the operation, -1 where the rank has no such
     phase, and ``simulated_begin_ps`` int64[], when they begin since the phases before it did.
 
     ``notes`` on them (stored_arrays.py). A rank that calls MPI inside its phases results in ``piece_ps`` int64[pieces],
-    for the replay to schedule.
+    for the replay to schedule, ``type_ps`` and the numbers.
     """
     from manyscale.models.node.program.build import build_program  # Numba
 
@@ -149,7 +151,8 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     piece_ps = np.rint(program.piece_ps * factor).astype(np.int64)
     if program.is_coupled:
         types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))
-        coupled = {"piece_ps": piece_ps, "type_ps": types, "num_instances": np.array([program.num_instances - 1])}
+        count = np.array([program.num_instances])
+        coupled = {"piece_ps": piece_ps, "type_ps": types, "num_instances": count - 1, "num_ids": count}
         return noted(coupled, program.notes)
     scheduled = _Rank(program, piece_ps, is_sleep, len(scale), parameters, inputs).scheduled(runtime)
     return noted(scheduled, program.notes)
@@ -205,6 +208,7 @@ class _Rank:
             "idle_ps": spent[2],
             "type_ps": np.bincount(np.where(kind < 0, self.num_types - 1, kind), weight, minlength=self.num_types),
             "num_instances": np.array([instances], np.int64),
+            "num_ids": np.array([self.program.num_instances * (int(self.repetition.max()) + 1)], np.int64),
             "simulated_before": np.where(self.simulated < 0, -1, self.operation[self.simulated]).astype(np.int32),
             "simulated_begin_ps": self._offsets(np.array([each[0] for each in makespans]), 0)[self.simulated],
             **self._stretches(runtime),
@@ -231,6 +235,7 @@ class _Rank:
         kept = self.parameters["keep"]
         rows: list[np.ndarray] = []
         operations: list[np.ndarray] = []
+        again_of: list[np.ndarray] = []
         simulated = np.isin(np.arange(len(self.operation)), self.simulated)
         if kept is None:
             choices = [(np.flatnonzero(~simulated), 0, 0)]
@@ -247,15 +252,20 @@ class _Rank:
                 stretch["end_ps"] += offset[stretch["phase"]]
                 rows.append(stretch[place >= 0])
                 operations.append(place[place >= 0])
+                again_of.append(np.full(len(operations[-1]), again))
         empty: Any = np.empty(0, [(name, "i8") for name in ("start_ps", "end_ps", "core", "instance")])
         stretch = np.concatenate(rows) if rows else empty
         operation = np.concatenate(operations) if operations else np.empty(0, np.int64)
+        repetition = np.concatenate(again_of) if again_of else np.empty(0, np.int64)
         order = np.lexsort((stretch["core"], stretch["start_ps"], operation))
         stretch, operation = stretch[order], operation[order]
         instance = stretch["instance"]
+        number, creator = ids_in_rank(self.program, instance, repetition[order])
         return {
             "operation": operation.astype(np.int32),
-            "instance": self.program.instance_id[instance].astype(np.int32),
+            "instance": traced_ids(self.program.instance_id[instance], instance),
+            "id": number,
+            "creator": creator,
             "type": self.program.task_type[instance].astype(np.int32),
             "core": stretch["core"].astype(np.int32),
             "start_ps": stretch["start_ps"].astype(np.int64),

@@ -18,22 +18,30 @@ CORES_SCHEMA: Final = pa.schema(
         pa.field("core", pa.int32(), nullable=False),  # of the rank, from 0
         pa.field("start_ps", pa.int64(), nullable=False),  # when it begins on the core
         pa.field("end_ps", pa.int64(), nullable=False),  # when it ends or gives way
-        pa.field("task_instance_id", pa.int32(), nullable=False),  # 0: the initial task; -1: a chunk of a loop
+        pa.field("task_instance_id", pa.int32(), nullable=False),  # in the trace; 0: the initial task; -1: a chunk
         pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # construct in the source
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of MODELS
+        pa.field("instance_id", pa.int64(), nullable=False),  # in the run: equal where the instance is, here and below
+        pa.field("creator_id", pa.int64(), nullable=False),  # instance_id of what created it; -1: nothing
     ]
 )
 TASK_INSTANCES_SCHEMA: Final = pa.schema(
     [
         pa.field("rank", pa.int32(), nullable=False),  # MPI rank
         pa.field("iteration", pa.int32(), nullable=False),  # -1 outside a main loop
-        pa.field("task_instance_id", pa.int32(), nullable=False),  # within the rank
+        pa.field("task_instance_id", pa.int32(), nullable=False),  # in the trace; -1: a chunk of a loop
         pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # construct in the source
         pa.field("instructions", pa.int64(), nullable=False),  # that it executes
         pa.field("cycles", pa.float64(), nullable=False),  # that it takes on the target's core
         pa.field("first_cache_misses", pa.int64(), nullable=False),  # 0 where they were not simulated
         pa.field("last_cache_misses", pa.int64(), nullable=False),  # of the last level
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of MODELS
+        pa.field("second_cache_misses", pa.int64(), nullable=False),  # of the second level
+        pa.field("instance_id", pa.int64(), nullable=False),  # as in cores.parquet
+        pa.field("creator_id", pa.int64(), nullable=False),  # instance_id of what created it
+        pa.field("core", pa.int32(), nullable=False),  # on which it ended; -1 where the run has other times for it
+        pa.field("start_ps", pa.int64(), nullable=False),  # when it begins; -1 as above
+        pa.field("end_ps", pa.int64(), nullable=False),  # when it has ended; -1 as above
     ]
 )
 CPI_STACKS_SCHEMA: Final = pa.schema(
@@ -80,19 +88,23 @@ def codes_and_names(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
 
 def cores_table(
     names: Sequence[str], rank: np.ndarray, core: np.ndarray, start_ps: np.ndarray, end_ps: np.ndarray,
-    task_instance_id: np.ndarray, task_type: np.ndarray, model: np.ndarray,
+    task_instance_id: np.ndarray, task_type: np.ndarray, model: np.ndarray, instance_id: np.ndarray,
+    creator_id: np.ndarray,
 ) -> pa.Table:  # fmt: skip
     """Rows in the order given; ``task_type`` indexes ``names`` (-1: the last), ``model`` indexes MODELS."""
     columns = [to_arrow(each.astype(np.int32)) for each in (rank, core)]
     columns += [to_arrow(each.astype(np.int64)) for each in (start_ps, end_ps)]
     columns.append(to_arrow(task_instance_id.astype(np.int32)))
     columns += [_named(task_type, names, np.int32), _named(model, MODELS, np.int8)]
+    columns += [to_arrow(each.astype(np.int64)) for each in (instance_id, creator_id)]
     return pa.Table.from_arrays(columns, schema=CORES_SCHEMA)
 
 
 def task_instances_table(
     names: Sequence[str], rank: np.ndarray, iteration: np.ndarray, task_instance_id: np.ndarray, task_type: np.ndarray,
     instructions: np.ndarray, cycles: np.ndarray, first_misses: np.ndarray, last_misses: np.ndarray, model: np.ndarray,
+    second_misses: np.ndarray, instance_id: np.ndarray, creator_id: np.ndarray, core: np.ndarray, start_ps: np.ndarray,
+    end_ps: np.ndarray,
 ) -> pa.Table:  # fmt: skip
     """Rows in the order given; as cores_table."""
     columns = [to_arrow(each.astype(np.int32)) for each in (rank, iteration, task_instance_id)]
@@ -100,6 +112,9 @@ def task_instances_table(
     columns.append(to_arrow(cycles.astype(np.float64)))
     columns += [to_arrow(each.astype(np.int64)) for each in (first_misses, last_misses)]
     columns.append(_named(model, MODELS, np.int8))
+    columns += [to_arrow(each.astype(np.int64)) for each in (second_misses, instance_id, creator_id)]
+    columns.append(to_arrow(core.astype(np.int32)))
+    columns += [to_arrow(each.astype(np.int64)) for each in (start_ps, end_ps)]
     return pa.Table.from_arrays(columns, schema=TASK_INSTANCES_SCHEMA)
 
 

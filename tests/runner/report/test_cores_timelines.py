@@ -81,7 +81,8 @@ LEVEL THREAD SIZE 5
 
 def table(rows: list[tuple[Any, ...]]) -> pa.Table:
     columns = [np.array([row[i] for row in rows], np.int64) for i in range(6)]
-    return cores_table(NAMES, *columns, np.array([MODELS.index(row[6]) for row in rows], np.int64))
+    model, number = np.array([MODELS.index(row[6]) for row in rows], np.int64), np.arange(len(rows))
+    return cores_table(NAMES, *columns, model, number, np.full(len(rows), -1))
 
 
 def in_paraver(cores: pa.Table | None, directory: Path) -> list[str]:

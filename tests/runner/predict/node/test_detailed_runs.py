@@ -90,9 +90,13 @@ def check_cores(cores, instances, frequency_hz):
     """What the interval model predicted is on cores for its cycles, one after the other; all else takes ratios."""
     shown = [row for row in cores if row["model"] == "interval"]
     assert {row["model"] for row in cores} == {"interval", "ratio"}
-    duration = {(row["rank"], row["task_instance_id"]): row["end_ps"] - row["start_ps"] for row in shown}
-    expected = {(row["rank"], row["task_instance_id"]): row["cycles"] / frequency_hz * 1e12 for row in instances}
+    duration = {row["instance_id"]: row["end_ps"] - row["start_ps"] for row in shown}
+    expected = {row["instance_id"]: row["cycles"] / frequency_hz * 1e12 for row in instances}
     assert duration == pytest.approx(expected, rel=1e-5)
+    names = ("instance_id", "rank", "task_instance_id", "core", "start_ps", "end_ps", "creator_id", "task_type")
+    assert sorted([row[name] for name in names] for row in shown) == sorted(
+        [row[name] for name in names] for row in instances
+    )
     shown.sort(key=lambda row: (row["rank"], row["core"], row["start_ps"]))
     assert {row["core"] for row in shown} == {0, 1, 2, 3}
     for one, other in pairwise(shown):

@@ -74,6 +74,11 @@ def test_no_core_does_two_things_at_once_and_cores_table_holds_the_work(tmp_path
     assert 0 < busy < 1
     compute = 8 * 4 * found.statistics["application.compute"].value * 1e12
     assert (end - start).sum() == pytest.approx(busy * compute, rel=1e-6)
+    number, creator, task = (to_numpy(table.column(name)) for name in ("instance_id", "creator_id", "task_instance_id"))
+    of_place = {(a, b): c for a, b, c in zip(rank.tolist(), task.tolist(), number.tolist(), strict=True) if b >= 0}
+    assert len(set(of_place.values())) == len(of_place) > 1000
+    # (in this program initial tasks create all others, of which each has one number)
+    assert np.all(np.where(task > 0, creator, number) == np.array([of_place[each, 0] for each in rank.tolist()]))
 
 
 @pytest.mark.theory

@@ -44,13 +44,14 @@ def test_no_two_types_have_one_name():
 @pytest.mark.contract
 def test_codes_below_zero_are_the_initial_task():
     column = np.array([0, 1])
-    cores = tables.cores_table(["a", "initial task"], column, column, column, column, column, np.array([-1, 0]), column)
+    names = ["a", "initial task"]
+    cores = tables.cores_table(names, *[column] * 5, np.array([-1, 0]), *[column] * 3)
     assert cores.schema == tables.CORES_SCHEMA
     assert cores.column("task_type").to_pylist() == ["initial task", "a"]
     assert cores.column("model").to_pylist() == ["burst", "fast-forward"]
     codes, names = tables.codes_and_names(pa.chunked_array([cores.column("task_type").chunk(0)] * 2))
     assert [names[each] for each in codes] == ["initial task", "a"] * 2
-    many = tables.task_instances_table(["a", "initial task"], *[column] * 3, np.array([0, -1]), *[column] * 5)
+    many = tables.task_instances_table(names, *[column] * 3, np.array([0, -1]), *[column] * 11)
     assert many.schema == tables.TASK_INSTANCES_SCHEMA
     assert many.column("cycles").to_pylist() == [0.0, 1.0]
 
@@ -67,6 +68,7 @@ def schedule(rows=(), simulated=()):
     result = {name: np.array([row[i] for row in rows], np.int64) for i, name in enumerate(names)}
     # the schedule of the phases before operation 1 took 75 ps, half of what they take in the run
     result |= {"compute_ps": np.array([60, 75, 0, 30]), "simulated_before": np.array([each[0] for each in simulated])}
+    result |= {"id": result["instance"], "creator": np.zeros(len(rows), np.int64), "num_ids": np.array([10])}
     return result | {"simulated_begin_ps": np.array([each[1] for each in simulated])}
 
 
@@ -76,7 +78,8 @@ def cell(makespan, rows):
     result = {name: np.array([row[i] for row in rows], np.int64) for i, name in enumerate(names)}
     count = len(rows)
     result |= {"makespan_ps": np.array(makespan), "model": np.full(count, DETAILED), "cycles": result["cycles"] * 1.0}
-    result |= {"first_misses": np.arange(count), "last_misses": np.zeros(count, np.int64)}
+    result |= {f"{level}_misses": np.arange(count) for level in ("first", "second", "last")}
+    result |= {"id": result["instance"], "creator": np.zeros(count, np.int64), "num_ids": np.array([10])}
     result |= {"part": np.array(["base", "memory"]), "core_part": np.array(["base", "memory", "idle"])}
     result |= {"type_stack": np.array([[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]]), "type_instructions": np.array([10, 0, 20])}
     return result | {"core_stack": np.array([[4.0, 6.0, 5.0], [0.0, 0.0, 15.0]])}
@@ -118,6 +121,7 @@ def test_phases_of_cells_lie_where_the_schedule_puts_them():
         (100, 50.0, 0),
         (200, 400.0, 0),
     ]
+    assert [(row["core"], row["start_ps"], row["end_ps"]) for row in instances] == [(0, 0, 60), (1, 190, 250)]
 
 
 @pytest.mark.contract
@@ -125,7 +129,8 @@ def test_cells_whose_times_the_run_does_not_take_are_not_on_its_cores():
     plan, cells = [Cell(0, 0, 0, 0, 1)], [cell([60], [(0, 1, 0, 0, 0, 60, 100, 50)])]
     found = built([schedule()], plan, cells)
     assert found["cores"].num_rows == 0
-    assert found["task_instances"].num_rows == 1
+    (row,) = found["task_instances"].to_pylist()
+    assert (row["core"], row["start_ps"], row["end_ps"]) == (-1, -1, -1)
 
 
 @pytest.mark.contract
@@ -141,8 +146,8 @@ def test_cells_without_times_are_not_on_cores():
 def test_what_takes_the_ratio_of_its_type_says_so():
     """Beside a cell that was simulated: phases of bursts, and what the replay scheduled, of which communication is left
     out."""
-    names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type", "instance")
-    replayed = [(0, 1, 20, 30, 7, 0, 2), (0, 1, 30, 40, -1, -1, -1)]
+    names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type", "instance", "creator")
+    replayed = [(0, 1, 20, 30, 7, 0, 2, 0), (0, 1, 30, 40, -1, -1, -1, -1)]
     replay = {f"rows_{name}": np.array([row[i] for row in replayed]) for i, name in enumerate(names)}
     plan, cells = [Cell(0, 1, 0, 0, 1)], [cell([35], [(0, 2, 1, 1, 5, 35, 200, 400)])]
     schedules = [schedule([(0, 1, 0, 0, 0, 60)], [(1, 40)])]
