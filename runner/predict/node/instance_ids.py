@@ -48,6 +48,6 @@ def first_ids_of_detail(plan: Sequence[Cell], cells: Sequence[Arrays], free: int
     return found
 
 
-def in_run(first: int, number: np.ndarray) -> np.ndarray:
+def in_run(first: int | np.ndarray, number: np.ndarray) -> np.ndarray:
     """Numbers in a run of those in a rank; -1 stays."""
     return np.where(number >= 0, number + first, -1)

@@ -40,7 +40,9 @@ def _pieces(rows: np.ndarray, core: np.ndarray, start: np.ndarray, end: np.ndarr
     return found
 
 
-def _run_until(time: int | None, since: int, open_rows: list[tuple[int, int]], found: list[tuple[int, int, int]]) -> int:
+def _run_until(
+    time: int | None, since: int, open_rows: list[tuple[int, int]], found: list[tuple[int, int, int]]
+) -> int:
     """The core goes on to ``time``, or to the end of all it has begun: what began last first."""
     while open_rows and (time is None or since < time):
         row, finish = open_rows[-1]

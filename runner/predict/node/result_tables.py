@@ -69,7 +69,7 @@ def _cells(
         phase = first.get(rank, 0) + simulated["phase"]
         first[rank] = first.get(rank, 0) + len(simulated["makespan_ps"])
         before = np.empty(0, np.int64) if is_coupled(result) else result["simulated_before"]
-        own = {"rank": rank, "first_id": first_id[rank], "model": simulated["model"]}
+        own: dict[str, Any] = {"rank": rank, "first_id": first_id[rank], "model": simulated["model"]}
         if first[rank] <= len(before) and not np.any(before[phase] < 0) and _knows_times(simulated):
             if rank not in phases:
                 phases[rank] = _phases(workload, rank, result["compute_ps"], replayed)
@@ -92,7 +92,11 @@ def _cores(
         if is_coupled(result) or not len(result["operation"]):
             continue
         phases = _phases(workload, rank, result["compute_ps"], replayed)
-        own = {"rank": rank, "first_id": int(first_id[rank]), "model": np.full(len(result["core"]), traced)}
+        own: dict[str, Any] = {
+            "rank": rank,
+            "first_id": int(first_id[rank]),
+            "model": np.full(len(result["core"]), traced),
+        }
         parts.append(_placed(result, result["operation"], result["operation"] * 0, *phases, **own))
     for cell, columns in zip(plan, placed, strict=True):
         if chosen.shows(cell.rank, cell.iteration) and np.all(columns[_CORE] >= 0):
@@ -157,7 +161,14 @@ def _instances(
     joined = {
         name: np.concatenate([cell[name] for cell in cells])
         for name in (
-            "instance", "type", "instructions", "cycles", "first_misses", "last_misses", "second_misses", "model",
+            "instance",
+            "type",
+            "instructions",
+            "cycles",
+            "first_misses",
+            "last_misses",
+            "second_misses",
+            "model",
         )
     }
     _, core, start, end, *_, number, creator = (np.concatenate(each) for each in zip(*placed, strict=True))
