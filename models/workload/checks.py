@@ -131,6 +131,8 @@ RULES: Final[dict[str, Rules]] = {
     "loop_chunks": Rules(
         ("rank", "loop_id"), values=(Values("first_iteration"), Values("num_iterations"), Values("cpu_ps"))
     ),
+    "task_counters": Rules(("rank", "task_instance_id"), values=(_TASK, Values("value"))),
+    "chunk_counters": Rules(("rank", "loop_id"), values=(Values("first_iteration"), Values("value"))),
     "iterations": Rules(
         ("rank", "iteration"),
         is_unique=True,

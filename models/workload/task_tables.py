@@ -21,6 +21,9 @@ Tables
 ``loops`` and ``loop_chunks``
     Worksharing loops, sorted by (rank, loop_id), and the pieces in which the run executed them. Iterations count from
     0 whatever the loop's bounds.
+``task_counters`` and ``chunk_counters``
+    Counters of hardware or of the kernel that the traced run read at its events: what a task instance, or a chunk of a
+    loop, counted itself, as ``cpu_ps`` is meant. What was not counted all the time has no row.
 ``iterations``
     Where each iteration of the application's main loop begins and ends in a rank, from marks in the source
     (``annotated``) or found by their period.
@@ -167,6 +170,24 @@ ITERATIONS_SCHEMA: Final = pa.schema(
     ]
 )
 
+TASK_COUNTERS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("task_instance_id", pa.int32(), nullable=False),
+        pa.field("counter", pa.dictionary(pa.int16(), pa.string()), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+    ]
+)
+CHUNK_COUNTERS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("loop_id", pa.int32(), nullable=False),
+        pa.field("first_iteration", pa.int64(), nullable=False),
+        pa.field("counter", pa.dictionary(pa.int16(), pa.string()), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+    ]
+)
+
 SCHEMAS: Final = {
     "task_types": TASK_TYPES_SCHEMA,
     "events": EVENTS_SCHEMA,
@@ -175,4 +196,6 @@ SCHEMAS: Final = {
     "loops": LOOPS_SCHEMA,
     "loop_chunks": LOOP_CHUNKS_SCHEMA,
     "iterations": ITERATIONS_SCHEMA,
+    "task_counters": TASK_COUNTERS_SCHEMA,
+    "chunk_counters": CHUNK_COUNTERS_SCHEMA,
 }

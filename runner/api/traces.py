@@ -201,6 +201,7 @@ def trace(
     unit_instructions: int = 100_000_000,
     unit_time: str = "100 ms",
     snapshots: int = 10,
+    counters: str | None = None,
     max_gb: float | None = None,
     mpi: Literal["mpich", "openmpi"] | None = None,
     keep_raw: bool = False,
@@ -226,13 +227,16 @@ def trace(
     ``check_memory``: a kernel stops at an access to what is not allocated, even where hardware would not notice;
     ``keep_addresses``: the tracer's files stay, with the address of each thread, so that ``convert`` can write them in
     Accel-Sim's format; a command that names a source, app.cu or a shipped one, is compiled first; ``workers``: threads
-    that run the blocks of a launch, with the same trace for any number. ``max_gb`` on disk; ``mpi``: the program's
-    library (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a line on standard error says
-    what is run.
+    that run the blocks of a launch, with the same trace for any number. ``counters``: "hardware", "software" or names
+    with commas, counted in each phase and, from level tasks on, in each task instance; ``max_gb`` on disk; ``mpi``: the
+    program's library (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a line on standard
+    error says what is run.
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
     if level == "gpu":
+        if counters is not None:
+            raise UserError(f"--counters {counters}: are of levels mpi, tasks and detailed, not gpu")
         from manyscale.runner.study import representative_launches
 
         return _trace_gpu(
@@ -244,11 +248,14 @@ def trace(
             workers=workers, blocks=tuple(blocks or ()),
         )  # fmt: skip
     from manyscale.models.workload.quantities import parse_time_ps
+    from manyscale.runner.tracers import counters as known_counters
     from manyscale.runner.tracers import session
     from manyscale.runner.tracers.stacks import DEFAULT_SAMPLING, Sampling
 
     sampling = DEFAULT_SAMPLING
     if level == "stacks":
+        if counters is not None:
+            raise UserError(f"--counters {counters}: are of levels mpi, tasks and detailed, not stacks")
         try:
             sampling = Sampling(unit_instructions, parse_time_ps(unit_time), snapshots)
         except ValueError as error:
@@ -256,6 +263,7 @@ def trace(
     what = session.Recording(
         level=level, ranks=ranks, iterations=iterations, regions=regions, route=route, function=function,
         counting=None if counting is None else Path(counting), source=source, sampling=sampling,
+        counters=None if counters is None else known_counters.chosen(counters),
         max_bytes=None if max_gb is None else int(max_gb * _GB), announces=progress,
     )  # fmt: skip
     program = session.find_program(list(command), what, mpi)

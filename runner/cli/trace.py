@@ -54,6 +54,11 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--snapshots", type=int, default=10, metavar="N", help="call stacks per unit (default: 10)")
     parser.add_argument(
+        "--counters", metavar="LIST",
+        help="hardware or software, or names such as instructions,cache-misses: counted in each phase, and from level "
+        "tasks on in each task instance and chunk",
+    )  # fmt: skip
+    parser.add_argument(
         "--disk-gb", type=float, dest="max_gb", metavar="N", help="stop recording at N GB on disk (default: no limit)"
     )
     parser.add_former("--max-gb", "--disk-gb")
@@ -122,7 +127,8 @@ def run(options: argparse.Namespace) -> int:
         ranks=_numbers(options.ranks or "0", "--ranks", 0), iterations=_numbers(options.iterations, "--iterations", 1),
         regions=options.regions, route=options.route, function=options.function, counting=options.counting,
         source=options.source, unit_instructions=options.unit_instructions, unit_time=options.unit_time,
-        snapshots=options.snapshots, max_gb=options.max_gb, mpi=options.mpi, keep_raw=options.keep_raw,
+        snapshots=options.snapshots, counters=options.counters,
+        max_gb=options.max_gb, mpi=options.mpi, keep_raw=options.keep_raw,
         launches=_launches(options.launches),
         blocks=None if options.blocks is None else parse_steps(options.blocks, "--blocks"),
         shown=options.shown, gpus=options.gpus,

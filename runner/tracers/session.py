@@ -26,7 +26,7 @@ from manyscale.runner.readers.raw_trace.header import FORMAT, HEADER, VERSION
 from manyscale.runner.readers.stacks import folder as stack_folder
 from manyscale.runner.readers.workload_folder.layout import DETAIL
 from manyscale.runner.system import require_linux
-from manyscale.runner.tracers import build, emulated, launch, stacks
+from manyscale.runner.tracers import build, counters, emulated, launch, stacks
 from manyscale.runner.tracers.detailed import add_detail, check_recorded, window_lines
 
 LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
@@ -38,7 +38,8 @@ class Recording:
     """What is recorded. Of the detailed level: of ``ranks`` and ``iterations`` (from 1; None: all), within ``regions``
     (names, with commas) or a ``function``; ``route``: coverage (the program is built for it), qemu or valgrind;
     ``counting``: the program built to count. Of call stacks: ``source``, the profiler, and ``sampling``.
-    ``max_bytes`` on disk. ``announces``: a line on standard error says what is run."""
+    ``counters``: names of those that are read (None: the usual ones, at MPI calls only). ``max_bytes`` on disk.
+    ``announces``: a line on standard error says what is run."""
 
     level: str = "mpi"
     ranks: Sequence[int] | None = (0,)
@@ -49,6 +50,7 @@ class Recording:
     counting: Path | None = None
     source: str = "auto"
     sampling: stacks.Sampling = stacks.DEFAULT_SAMPLING
+    counters: tuple[str, ...] | None = None
     max_bytes: int | None = None
     announces: bool = False
 
@@ -143,6 +145,8 @@ def _run(
     """Run the command once under the tracer, which writes into ``raw``; its exit status, negative for a signal."""
     raw.mkdir(parents=True)
     environment = {"MANYSCALE_TRACE_DIR": str(raw.resolve()), "MANYSCALE_TRACE_LEVEL": str(LEVELS[level])}
+    if program.library or what.counters:
+        environment |= counters.environment(what.counters, at_events=LEVELS[level] == LEVELS["tasks"])
     preloaded = [str(build.tracer(program.library, cache))]
     if LEVELS[level] >= LEVELS["tasks"]:
         environment |= launch.ONE_THREAD

@@ -200,7 +200,7 @@ class Calls:
                 "damaged, trace the program again"
             )
         self.lists = process.lists
-        self.counter_names = next((tuple(each["counters"]) for each in process.definitions if "counters" in each), ())
+        self.counter_names = process.counter_names
         self.is_counted = (self.records["flags"] & COUNTED) != 0
         self._counts_start = bounds[:-1][is_done]
         counted = np.where(self.is_counted, len(self.counter_names), 0)

@@ -42,7 +42,7 @@ EVENT: Final = np.dtype(
      ("cpu_ns", "<u8")]
 )  # fmt: skip
 
-DEFINITIONS, OPERATIONS, LISTS, EVENTS, DETAIL, THREAD_OPERATIONS, THREAD_LISTS = range(7)
+DEFINITIONS, OPERATIONS, LISTS, EVENTS, DETAIL, THREAD_OPERATIONS, THREAD_LISTS, COUNTS = range(8)
 _CHUNK = struct.Struct("<IHHQQ")
 _CHUNK_MAGIC = 0x4B43534D
 _TAIL = struct.Struct("<8sIIQ8Q8Q")
@@ -68,6 +68,7 @@ _NUMBERS: Final = (  # of definitions, and their ranges
     ("end_ns", -bounds.MOST, bounds.MOST), ("level", 0, 255), ("other_threads", 0, bounds.MOST),
     ("forks", 0, bounds.MOST), ("rest_cpu_ns", 0, _MOST_NS), ("rest_process_ns", 0, _MOST_NS),
     ("rest_longest_ns", 0, _MOST_NS), ("rest_elapsed_ns", 0, _MOST_NS),
+    ("rest_count", 0, bounds.MOST), ("error", 0, 4095),
 )  # fmt: skip
 
 
@@ -182,6 +183,23 @@ class Process:
         """Records of the runtime system's events (dtype EVENT), in order."""
         return np.frombuffer(self._stream(EVENTS, EVENT.itemsize), EVENT)
 
+    @cached_property
+    def counter_names(self) -> tuple[str, ...]:
+        """Of what was read at MPI calls, and perhaps at events. Raises UserError for a damaged definition."""
+        found = next((each["counters"] for each in self.definitions if "counters" in each), ())
+        if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
+            raise UserError(f"{self.path}: the definition of counters is no list of names; trace the program again")
+        return tuple(found)
+
+    @cached_property
+    def event_counts(self) -> np.ndarray:
+        """int64[events of the workload's table, counters]: increase before each since the event or call before it, -1
+        where that is not known. No rows where counters were not read at events."""
+        content = np.frombuffer(self._stream(COUNTS, 8), np.dtype("<i8"))
+        if len(content) and (not self.counter_names or len(content) % len(self.counter_names)):
+            raise UserError(f"{self.path}: stream {COUNTS} ends inside a record; the trace is damaged, trace again")
+        return content.reshape(-1, max(len(self.counter_names), 1))
+
     def detail_chunks(self) -> Iterator[bytes]:
         """The detailed level's chunks one after the other, decompressed."""
         with self.path.open("rb") as file:
@@ -248,7 +266,7 @@ def _read_tail(path: Path) -> tuple[dict[int, bytes], int, int | None]:
         raise UserError(f"{path}: version {version} is not {VERSION}; trace the program again")
     used, offsets = numbers[:8], numbers[8:]
     streams = {}
-    for stream in range(THREAD_LISTS + 1):
+    for stream in range(COUNTS + 1):
         if offsets[stream] + used[stream] > len(content):
             raise UserError(f"{path}: is cut short; trace the program again")
         streams[stream] = content[offsets[stream] : offsets[stream] + used[stream]]
@@ -267,7 +285,7 @@ def _scan_chunks(path: Path, flushed: int | None, tail: dict[int, bytes]) -> Ite
             head = file.read(_CHUNK.size)
             if len(head) == _CHUNK.size:
                 magic, stream, codec, raw_bytes, stored_bytes = _CHUNK.unpack(head)
-                if magic != _CHUNK_MAGIC or stream > THREAD_LISTS or codec > 1 or raw_bytes > _MAX_CHUNK:
+                if magic != _CHUNK_MAGIC or stream > COUNTS or codec > 1 or raw_bytes > _MAX_CHUNK:
                     raise UserError(f"{path}: byte {offset}: no chunk begins here; the file is damaged, trace again")
             if len(head) < _CHUNK.size or offset + _CHUNK.size + stored_bytes > length:
                 if flushed is None:

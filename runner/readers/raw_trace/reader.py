@@ -13,6 +13,7 @@ from manyscale.models.workload.notes import Errs, Note, changes, forbids, inform
 from manyscale.models.workload.phase_times import notes_on_clocks
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.raw_trace import counts
 from manyscale.runner.readers.raw_trace import operations as native_operations
 from manyscale.runner.readers.raw_trace import tasks as native_tasks
 from manyscale.runner.readers.raw_trace.calls import Calls
@@ -35,7 +36,7 @@ def of_processes(name: str, processes: list[Process], notes: list[Note]) -> Work
     """The workload of these ranks. Raises UserError."""
     tables, operation_notes = native_operations.build(processes)
     task_tables, task_notes = native_tasks.build(processes)
-    notes += [*operation_notes, *task_notes]
+    notes += [*operation_notes, *task_notes, *counts.unavailable(processes)]
     workload = Workload(name, len(processes), {**tables, **task_tables}, (), NAME)
     if not all(_ended_well(process) for process in processes):
         workload, cut = trim(workload)

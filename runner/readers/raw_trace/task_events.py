@@ -7,6 +7,7 @@ phases hold beyond. All time belongs to the task instance that was running.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,7 +57,8 @@ class RankEvents:
     ``task_type``, ``task_operation``, ``flags``, ``task_cpu_ns``. Dependences: ``dependent``, ``dependence_kind``,
     ``address``. Loops, by number: ``loop_type``, ``schedule``, ``loop_iterations``, ``chunk_iterations``. Chunks, by
     loop: ``chunk_loop``, ``first_iteration``, ``num_iterations``, ``chunk_cpu_ns``. ``num_unknown``: dependences of
-    kinds that are not known, taken for inout.
+    kinds that are not known, taken for inout. Of ``counter_names``, where they were read at events: ``task_counts``
+    int64[task instances, counters] and ``chunk_counts`` int64[chunks, counters], -1 where not all was counted.
     """
 
     kind: np.ndarray
@@ -82,6 +84,9 @@ class RankEvents:
     num_iterations: np.ndarray
     chunk_cpu_ns: np.ndarray
     num_unknown: int
+    counter_names: tuple[str, ...]
+    task_counts: np.ndarray
+    chunk_counts: np.ndarray
 
 
 def event_ids(process: Process) -> np.ndarray:
@@ -134,7 +139,7 @@ class _Records:
             task_type=task_type,
             task_operation=np.append(0, operation[created_at]),
             flags=flags,
-            task_cpu_ns=self._task_cpu_ns(len(parent)),
+            task_cpu_ns=self._of_tasks(self.lap_ns, self.compute_ns, len(parent)),
             dependent=self.extra[dependence],
             dependence_kind=np.where(is_unknown, int(DependenceKind.depend_inout), said),
             address=self.value[dependence],
@@ -147,7 +152,36 @@ class _Records:
             num_iterations=chunks[2],
             chunk_cpu_ns=chunks[3],
             num_unknown=int(np.count_nonzero(is_unknown)),
+            counter_names=self.process.counter_names if len(self.process.event_counts) else (),
+            task_counts=self._counts(lambda laps, totals: self._of_tasks(laps, totals, len(parent)), len(parent)),
+            chunk_counts=self._counts(lambda laps, totals: self._between(laps, totals, *chunks[4:]), len(chunks[0])),
         )
+
+    def _counts(self, add_up: Callable[[np.ndarray, np.ndarray], np.ndarray], size: int) -> np.ndarray:
+        """int64[size, counters]: what ``add_up`` makes of a counter's increase before each record and each call, and at
+        the end; -1 where one of them is not known. Those of records come in front of those of calls."""
+        names, given = self.process.counter_names, self.process.event_counts
+        if not len(given):
+            return np.empty((size, 0), np.int64)
+        increase = np.full((len(self.kind), len(names)), -1, np.int64)
+        rows = np.flatnonzero(self.is_event)[: len(given)]  # a process that was killed has one row fewer
+        increase[rows] = given[: len(rows)]
+        increase[~self.is_event] = 0
+        rest = [int(each["rest_count"]) for each in self.process.definitions if "rest_count" in each]
+        total = np.vstack((self.calls.counters(), rest if len(rest) == len(names) else np.full(len(names), -1)))
+        lost = increase[:, 0] < 0  # all counters of a group at once
+        # what a call's counters tell is that of its events, too; where only one of the two is known, neither is
+        for_events = np.zeros(total.shape, np.int64)
+        np.add.at(for_events, self.before, np.maximum(increase, 0))
+        total = np.where(total < 0, -1, np.maximum(total, for_events))
+        is_unknown = add_up(
+            lost.astype(np.int64), (total[:, 0] < 0) + np.bincount(self.before[lost], minlength=len(total))
+        )
+        columns = [
+            add_up(np.maximum(increase[:, at], 0), np.where(total[:, at] < 0, for_events[:, at], total[:, at]))
+            for at in range(len(names))
+        ]
+        return np.where((is_unknown > 0)[:, None], -1, np.stack(columns, axis=1))
 
     def _error(self, message: str, record: int) -> UserError:
         return UserError(
@@ -174,25 +208,28 @@ class _Records:
         flags = np.append(int(TaskFlag.initial), self.flags[created])
         return parent, np.append(0, self.extra[created]), flags, created
 
-    def _task_cpu_ns(self, num_tasks: int) -> np.ndarray:
-        """CPU time of each instance: its events' laps, and what passed between its last event and an operation."""
-        cpu_ns = np.zeros(num_tasks, np.int64)
-        np.add.at(cpu_ns, self.task, self.lap_ns)
-        laps = np.zeros(len(self.compute_ns), np.int64)
-        np.add.at(laps, self.before, self.lap_ns)
+    def _of_tasks(self, laps: np.ndarray, totals: np.ndarray, num_tasks: int) -> np.ndarray:
+        """Of each instance, of time or what is counted like it (int64; ``laps`` of each record, ``totals`` before each
+        call): its events' laps, and what passed between its last event and an operation."""
+        found = np.zeros(num_tasks, np.int64)
+        np.add.at(found, self.task, laps)
+        of_events = np.zeros(len(totals), np.int64)
+        np.add.at(of_events, self.before, laps)
         # the task that runs after each record, and first of all the initial one
         goes_on = np.isin(self.kind, _CONTINUES)
         running = np.append(0, np.where(goes_on, np.minimum(self.value, num_tasks - 1), self.task))
-        np.add.at(cpu_ns, running[self.num_records_before], self.compute_ns - laps)
-        return cpu_ns
+        np.add.at(found, running[self.num_records_before], totals - of_events)
+        return found
 
-    def _clock_ns(self) -> np.ndarray:
-        """int64[records + 1]: the process's CPU time when each record was taken, and in all."""
-        laps = np.cumsum(self.lap_ns)
-        first = np.searchsorted(self.before, np.arange(len(self.compute_ns) + 1))
-        earlier = np.append(0, laps)[first[:-1]]
-        clock: np.ndarray = (np.cumsum(self.compute_ns) - self.compute_ns)[self.before] + laps - earlier[self.before]
-        return np.append(clock, self.compute_ns.sum())
+    def _between(self, laps: np.ndarray, totals: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """What passed between records ``begin`` and ``end``, as in ``_of_tasks``: by the process's clock when each
+        record was taken, and at the end."""
+        sums = np.cumsum(laps)
+        first = np.searchsorted(self.before, np.arange(len(totals) + 1))
+        earlier = np.append(0, sums)[first[:-1]]
+        clock = np.append((np.cumsum(totals) - totals)[self.before] + sums - earlier[self.before], totals.sum())
+        found: np.ndarray = clock[end] - clock[begin]
+        return found
 
     def _types_and_chunks(self, task_type: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Per record: its type; of a chunk its loop (else -1) and the record where it ends."""
@@ -225,12 +262,11 @@ class _Records:
         )
 
     def _chunks(self, loop: np.ndarray, end: np.ndarray, iterations: np.ndarray) -> tuple[np.ndarray, ...]:
-        """(loop, first iteration, number of iterations, CPU time) per chunk, by loop."""
+        """(loop, first iteration, number of iterations, CPU time, records of its begin and end) per chunk, by loop."""
         at = np.flatnonzero((self.kind == _E.loop_chunk) & (loop >= 0))
         at = at[np.argsort(loop[at], kind="stable")]
-        clock = self._clock_ns()
         count = np.where(self.extra[at] == _WHOLE, iterations[loop[at]] - self.value[at], self.extra[at])
-        return loop[at], self.value[at], count, clock[end[at]] - clock[at]
+        return loop[at], self.value[at], count, self._between(self.lap_ns, self.compute_ns, at, end[at]), at, end[at]
 
 
 @njit(cache=True, nogil=True)

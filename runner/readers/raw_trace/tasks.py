@@ -18,6 +18,7 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Note, changes
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.readers.binaries import symbols
+from manyscale.runner.readers.raw_trace import counts
 from manyscale.runner.readers.raw_trace.files import Process
 from manyscale.runner.readers.raw_trace.phases import region_numbers
 from manyscale.runner.readers.raw_trace.task_events import SCHEDULES, RankEvents, event_ids, rank_events
@@ -46,7 +47,8 @@ def build(processes: Sequence[Process]) -> tuple[dict[str, pa.Table], list[Note]
         **_tasks(ranks, of_site),
         **_loops(ranks, of_site),
     }
-    return tables, [*_notes(processes, ranks), *notes]
+    counted, missing = counts.build(ranks)
+    return {**tables, **counted}, [*_notes(processes, ranks), *notes, *missing]
 
 
 class _Types:

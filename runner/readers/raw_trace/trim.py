@@ -302,7 +302,8 @@ def _kept(workload: Workload, cut: np.ndarray, empty: np.ndarray) -> Workload:
     keep("task_dependences", _among(workload, "task_dependences", "task_instance_id", tables["tasks"]))
     begun = tables["events"].filter(pc.equal(tables["events"].column("kind"), int(EventKind.loop_begin)))
     begun = begun.select(["rank", "value"]).rename_columns(["rank", "loop_id"])
-    for level in ("loops", "loop_chunks"):
+    keep("task_counters", _among(workload, "task_counters", "task_instance_id", tables["tasks"]))
+    for level in ("loops", "loop_chunks", "chunk_counters"):
         keep(level, _among(workload, level, "loop_id", begun))
     keep("iterations", upto("iterations", "end_operation_id"))
     return Workload(workload.name, workload.num_ranks, tables, workload.notes, workload.source_format)

@@ -38,7 +38,7 @@ struct tail_header {
 static const uint64_t capacities[MS_STREAMS] = {
     [MS_DEFINITIONS] = 1 << 16, [MS_OPERATIONS] = 2400 * sizeof(struct ms_operation), [MS_LISTS] = 1 << 16,
     [MS_EVENTS] = 8192 * sizeof(struct ms_event), [MS_DETAIL] = 0,
-    [MS_THREAD_OPERATIONS] = 256 * sizeof(struct ms_operation), [MS_THREAD_LISTS] = 1 << 14,
+    [MS_THREAD_OPERATIONS] = 256 * sizeof(struct ms_operation), [MS_THREAD_LISTS] = 1 << 14, [MS_COUNTS] = 1 << 16,
 };
 
 struct ms_state ms;
@@ -303,7 +303,7 @@ static struct ms_operation *begin_in_thread(unsigned call) {
     return &calling.operation;
 }
 
-static void append(int number, const void *data, uint64_t bytes) {
+void ms_append(int number, const void *data, uint64_t bytes) {
     struct ms_stream *stream = &ms.streams[number];
     if (*stream->used + bytes > stream->capacity) ms_flush(number);
     if (!ms.active) return;
@@ -319,8 +319,8 @@ static void append(int number, const void *data, uint64_t bytes) {
 static void end_in_thread(void) {
     ms_lock();
     if (ms.active && calling.operation.num_lists)
-        append(MS_THREAD_LISTS, calling.lists, calling.operation.num_lists * sizeof *calling.lists);
-    if (ms.active) append(MS_THREAD_OPERATIONS, &calling.operation, sizeof calling.operation);
+        ms_append(MS_THREAD_LISTS, calling.lists, calling.operation.num_lists * sizeof *calling.lists);
+    if (ms.active) ms_append(MS_THREAD_OPERATIONS, &calling.operation, sizeof calling.operation);
     ms_unlock();
     calling.cpu = ms_thread_cpu();
     if (calling.operation.end_ns - calling.operation.start_ns > MS_LAP_NS || !calling.wall) calling.delay = ms_own_delay();
@@ -596,7 +596,8 @@ int ms_start_thread(void) {
     if (!ms_start()) return 0;
     if (!ms_own_thread() && !ms.num_operations && !ms.num_events && !ms.detail_on) {
         owner_thread = &of_thread;
-        ms.num_counters = 0; /* they count the other thread */
+        int num_counters = ms.num_counters; /* they count the other thread */
+        if (num_counters && ms_counters_start() != num_counters) ms.num_counters = ms.counts_events = 0;
         ms.burst_ns = 0;
         ms_lap_restart();
         ms_times_start();
@@ -619,6 +620,9 @@ void ms_finish(void) {
         if (ms.pauses) ms_resume();
         uint64_t rest = ms.burst_ns + ms_lap();
         struct ms_times times = ms_times_of_phase(ms.lap_wall, rest);
+        int64_t counted[MS_MOST_COUNTERS];
+        if (ms.counts_events && ms_counters_since(counted) == ms.num_counters)
+            for (int i = 0; i < ms.num_counters; i++) ms_define("{\"rest_count\": %lld}", (long long)counted[i]);
         define_modules();
         ms_define("{\"rest_process_ns\": %llu, \"rest_longest_ns\": %llu, \"rest_elapsed_ns\": %llu}",
                   (unsigned long long)times.process_ns, (unsigned long long)times.longest_ns,

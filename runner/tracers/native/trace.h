@@ -5,8 +5,9 @@
    ends as it should removes its tail. All integers are little endian.
 
    Streams: definitions (JSON lines), operations (struct ms_operation), lists (int64 that belong to operations, in their
-   order), events (struct ms_event), and the detailed level's own. Operations and events are one sequence: an event
-   says how many operations came before it.
+   order), events (struct ms_event), the detailed level's own, and where counters are read at events, their increase (int64
+   each, -1 unknown) before each event of the workload's table. Operations and events are one sequence: an event says how
+   many operations came before it.
 
    These are of the thread that was traced first. The MPI calls of others have two streams more, of operations (in the
    order in which they ended, with the thread's number, from 1, in place of num_events) and of their lists; an unfinished
@@ -22,7 +23,8 @@
 #define MS_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { MS_DEFINITIONS, MS_OPERATIONS, MS_LISTS, MS_EVENTS, MS_DETAIL, MS_THREAD_OPERATIONS, MS_THREAD_LISTS, MS_STREAMS };
+enum { MS_DEFINITIONS, MS_OPERATIONS, MS_LISTS, MS_EVENTS, MS_DETAIL, MS_THREAD_OPERATIONS, MS_THREAD_LISTS, MS_COUNTS,
+       MS_STREAMS };
 enum { MS_LEVEL_MPI = 1, MS_LEVEL_TASKS = 2, MS_LEVEL_DETAILED = 3 };
 
 enum {
@@ -81,7 +83,8 @@ struct ms_state {
     int active;      /* records are taken */
     int level;
     int depth;       /* inside a traced call: calls that the library makes itself are not recorded */
-    int num_counters; /* of hardware, that are read */
+    int num_counters; /* that are read */
+    int counts_events; /* at events, too */
     int detail_on;   /* inside a window of the detailed level */
     uint32_t num_operations, num_events;
     uint32_t position;  /* operations that happen in every run: all but tests and probes */
@@ -139,12 +142,16 @@ void ms_tasks_finish(void) MS_HIDDEN __attribute__((weak));
 /* Called on every event and operation while the window is open: a segment ends. */
 void ms_detail_segment(void) MS_HIDDEN __attribute__((weak));
 
-/* Hardware counters, where they are built: open them (how many there are), what they counted since the restart (how
-   many are valid), and restart. */
-enum { MS_MOST_COUNTERS = 4 };
+/* Counters, where they are built: open those of this thread (how many there are), what they counted since the restart (how
+   many are valid), and restart. At an event they are taken before all that the tracer does, and put behind it. */
+enum { MS_MOST_COUNTERS = 8 };
 int ms_counters_start(void) MS_HIDDEN __attribute__((weak));
 int ms_counters_since(int64_t *increase) MS_HIDDEN __attribute__((weak));
 void ms_counters_restart(void) MS_HIDDEN __attribute__((weak));
+void ms_counters_take(void) MS_HIDDEN __attribute__((weak));
+void ms_counters_put(void) MS_HIDDEN __attribute__((weak));
+/* Append to a stream's buffer. */
+void ms_append(int stream, const void *data, uint64_t bytes) MS_HIDDEN;
 
 /* Times of a phase, ns: CPU time of the process and of its longest thread, and by the wall clock, less what the thread
    that takes longest was ready and waited for a CPU: so that a machine that is shared by more threads than it has CPUs
@@ -208,6 +215,7 @@ static inline void ms_lap_restart(void) {
 /* A new event, its time taken; the caller fills extra and value. NULL where nothing is to be recorded. */
 static inline struct ms_event *ms_event(unsigned kind) {
     if (MS_UNLIKELY(!ms.active)) return NULL;
+    if (MS_UNLIKELY(ms.counts_events)) ms_counters_take();
     struct ms_stream *stream = &ms.streams[MS_EVENTS];
     uint64_t lap = ms_lap();
     ms.burst_ns += lap;
@@ -229,6 +237,7 @@ static inline struct ms_event *ms_event(unsigned kind) {
     ms.num_events++;
     ms.event_position += kind < 64;
     if (MS_UNLIKELY(ms.watches_events)) ms_window();
+    if (MS_UNLIKELY(ms.counts_events)) ms_counters_put();
     return event;
 }
 

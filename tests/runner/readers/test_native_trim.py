@@ -272,6 +272,12 @@ def test_all_tables_end_with_the_operations(write_trace) -> None:
         "loop_chunks": [
             {"rank": 0, "loop_id": loop, "first_iteration": 0, "num_iterations": 4, "cpu_ps": 1} for loop in (0, 1)
         ],
+        "task_counters": [
+            {"rank": 0, "task_instance_id": task, "counter": "task-clock", "value": 7} for task in (0, 1, 2)
+        ],
+        "chunk_counters": [
+            {"rank": 0, "loop_id": loop, "first_iteration": 0, "counter": "task-clock", "value": 7} for loop in (0, 1)
+        ],
         "iterations": [
             {
                 "rank": 0, "iteration": i, "first_operation_id": 1 + i, "end_operation_id": 2 + i, "first_event_id": 0,
@@ -301,6 +307,8 @@ def test_all_tables_end_with_the_operations(write_trace) -> None:
     assert left("task_dependences", "task_instance_id") == [1]
     assert left("loops", "loop_id") == [0]
     assert left("loop_chunks", "loop_id") == [0]
+    assert left("task_counters", "task_instance_id") == [0, 1]
+    assert left("chunk_counters", "loop_id") == [0]
     assert left("iterations", "end_operation_id") == [2]
     assert left("dependencies", "operation_id") == [1, 2]
     assert told(trimmed.notes) == ("a note",)

@@ -16,7 +16,7 @@ import manyscale
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.raw_trace.mpi_calls import CALLS, COLLECTIVE_NAMES, NAMES, UNREPEATED
 from manyscale.runner.readers.raw_trace.reader import choose_ranks
-from manyscale.runner.tracers import build, generate
+from manyscale.runner.tracers import build, counters, generate
 
 pytestmark = pytest.mark.theory
 
@@ -129,13 +129,14 @@ def test_mpi_4(trace: Tracing) -> None:
 
 def test_counters_are_read_where_they_can_be(trace: Tracing, monkeypatch: pytest.MonkeyPatch) -> None:
     # counters of the kernel's stand in for those of hardware, which a virtual machine may not have
-    monkeypatch.setenv("MANYSCALE_TRACE_COUNTERS", "task-clock,page-faults")
+    for name, value in counters.environment(("task-clock", "page-faults"), at_events=False).items():
+        monkeypatch.setenv(name, value)
     traced = trace("ring.c", 2)
     if not any("counters" in each for each in traced.processes[0].definitions):
         pytest.skip("perf_event_open does not work here (perf_event_paranoid)")
-    counters = traced.workload.tables["counters"].to_pylist()
+    counted = traced.workload.tables["counters"].to_pylist()
     duration = traced.workload.column("phases", "duration_ps")
-    clock = {row["phase_id"]: row["value"] for row in counters if row["counter"] == "task-clock"}
+    clock = {row["phase_id"]: row["value"] for row in counted if row["counter"] == "task-clock"}
     for phase in np.argsort(duration)[-10:].tolist():  # 5 stretches of computing on each rank
         # of one unit and one phase; on a machine that others use, too, two clocks of the kernel differ by a fifth
         assert clock[phase] * 1000 == pytest.approx(duration[phase], rel=0.5)

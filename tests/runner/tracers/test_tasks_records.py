@@ -12,7 +12,9 @@ from told import told
 from manyscale.models.workload.task_tables import SCHEMAS, EventKind, TaskFlag
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace import tasks as native_tasks
+from manyscale.runner.readers.raw_trace.calls import COUNTED
 from manyscale.runner.readers.raw_trace.files import (
+    COUNTS,
     DEFINITIONS,
     EVENT,
     EVENTS,
@@ -41,14 +43,19 @@ def process(
     rest_ns: int = 0,
     definitions: list[dict[str, Any]] | None = None,
     rank: int = 0,
+    counts: list[list[int]] = [],  # noqa: B006
+    of_calls: list[list[int]] = [],  # noqa: B006
 ) -> Process:
-    """A process. Events: (kind, flags, operations before, task, extra, value, ns); operations: (ns, records before)."""
+    """A process. Events: (kind, flags, operations before, task, extra, value, ns); operations: (ns, records before).
+    ``counts`` of counters before each event, ``of_calls`` before each operation, where all of them are counted."""
     path = folder / f"rank{rank}.trace"
     path.touch()
     calls = np.zeros(len(operations), OPERATION)
     for row, (cpu_ns, num_events) in zip(calls, operations, strict=True):
         row["request"] = -1
         row["cpu_ns"], row["num_events"] = cpu_ns, num_events
+        if of_calls:
+            row["flags"], row["num_lists"] = COUNTED, len(of_calls[0])
     said = [
         {"trace": 2, "level": 2},
         {"rank": rank, "size": 2, "library": "mpich"},
@@ -59,7 +66,8 @@ def process(
     tail = {
         DEFINITIONS: b"",
         OPERATIONS: calls.tobytes(),
-        LISTS: b"",
+        LISTS: np.array(of_calls, "<i8").tobytes(),
+        COUNTS: np.array(counts, "<i8").tobytes(),
         EVENTS: np.array(events, EVENT).tobytes(),
     }
     return Process(path, said, True, (), tail)
@@ -80,7 +88,9 @@ def test_time_is_that_of_the_task_that_was_running(tmp_path: Path) -> None:
     operations = [(7, 0), (1 + 10 + 100, 2), (1000 + 10_000, 3)]
     tables, notes = native_tasks.build([process(tmp_path, events, operations, rest_ns=100_000)])
     assert {name: table.schema for name, table in tables.items()} == {
-        name: schema for name, schema in SCHEMAS.items() if name != "iterations"
+        name: schema
+        for name, schema in SCHEMAS.items()
+        if name not in ("iterations", "task_counters", "chunk_counters")
     }
     assert rows(tables, "events", "operation_id", "kind", "task_instance_id", "value", "cpu_ps") == [
         (1, int(_E.task_create), 0, 1, 1000),
@@ -93,6 +103,49 @@ def test_time_is_that_of_the_task_that_was_running(tmp_path: Path) -> None:
     ]
     assert len(notes) == 1  # the program's file is not there
     assert notes[0].where == "app"
+
+
+def test_what_is_counted_is_of_the_task_that_was_running(tmp_path: Path) -> None:
+    """As time is: before each event, and the rest of a call's, behind its last event. A loop's chunks lie between
+    events and calls."""
+    events = [
+        (_E.task_create, 0, 1, 0, 1, 1, 0),
+        (_E.task_begin, 0, 1, 0, 0, 1, 0),
+        (_E.task_end, 0, 2, 1, 0, 0, 0),
+        (_E.loop_begin, 0, 2, 0, 2, 0, 0),
+        (LOOP, 1, 2, 0, 4, 8, 0),
+        (_E.loop_chunk, 0, 2, 0, 4, 0, 0),
+        (_E.loop_chunk, 0, 3, 0, 4, 4, 0),
+        (_E.loop_end, 0, 3, 0, 0, 0, 0),
+    ]
+    counts = [[1, 2], [10, 20], [1000, 2000], [3, 0], [4, 0], [5, 0], [7, 1]]
+    of_calls = [[7, 0], [1 + 10 + 100, 22], [1000 + 3 + 4 + 40, 2000]]
+    names = [*_MODULES, site(1, 0x10), site(2, 0x20, "loop"), {"counters": ["A", "B"]}]
+    rest = [{"rest_count": 5 + 7 + 60_000}, {"rest_count": 1}]
+    operations = [(0, 0), (0, 2), (0, 6)]
+    one = process(tmp_path, events, operations, 0, [*names, *rest], 0, counts, of_calls)
+    tables, notes = native_tasks.build([one])
+    assert rows(tables, "task_counters", "task_instance_id", "counter", "value") == [
+        (0, "A", 7 + 1 + 10 + 3 + 4 + 40 + 5 + 7 + 60_000), (0, "B", 2 + 20 + 1), (1, "A", 100 + 1000), (1, "B", 2000),
+    ]  # fmt: skip
+    assert rows(tables, "chunk_counters", "loop_id", "first_iteration", "counter", "value") == [
+        (0, 0, "A", 40 + 5), (0, 0, "B", 0), (0, 4, "A", 7), (0, 4, "B", 1),
+    ]  # fmt: skip
+    assert not [note for note in notes if "counters" in note.code]
+    # the processor gave the group's place to another in the first chunk
+    counts[5] = [-1, -1]
+    one = process(tmp_path, events, operations, 0, names, 0, counts, of_calls)
+    tables, notes = native_tasks.build([one])
+    assert rows(tables, "task_counters", "task_instance_id", "value") == [(1, 1100), (1, 2000)]
+    assert rows(tables, "chunk_counters", "first_iteration", "value") == [(4, 7), (4, 1)]
+    assert any("1 of 2 task instances have no counters" in note for note in told(notes))
+
+
+def test_counts_that_end_inside_a_row_are_refused(tmp_path: Path) -> None:
+    names = [*_MODULES, site(1, 0x10), {"counters": ["A", "B"]}]
+    events = [(_E.task_create, 0, 0, 0, 1, 1, 0)]
+    with pytest.raises(UserError, match="inside a record"):
+        native_tasks.build([process(tmp_path, events, definitions=names, counts=[[1, 2, 3]])])
 
 
 def test_events_are_about_types(tmp_path: Path) -> None:
