@@ -1,0 +1,421 @@
+"""Kernels of collect.py: windows cut out of pieces, branches, the lines of windows, and one pass over all accesses."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.cpu.branch_predictor import mispredicts
+from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
+
+_FILTER_BITS: Final = 18
+_SAMPLED_ACCESSES: Final = 4_000_000  # of a program about so many are followed
+_MOST_SAMPLING: Final = 64
+_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+@allocation_free
+def cut(block_ids, block_accesses, block_instructions, first, end, first_access, bounds, lead, found):  # type: ignore[no-untyped-def]
+    """Of each window, in a piece of executions [first, end): ``bounds`` float64[windows, 2]: instructions of the piece
+    before it, and at its end; ``lead`` instructions before it, be they of other pieces. ``found`` int64[windows, 6]:
+    columns as _Cut. O(executions of the pieces)."""
+    for w in range(first.shape[0]):
+        seen, access, at = 0, first_access[w], first[w]
+        while at < end[w] - 1 and seen + block_instructions[block_ids[at]] <= bounds[w, 0]:
+            seen += block_instructions[block_ids[at]]
+            access += block_accesses[block_ids[at]]
+            at += 1
+        since, begin, begin_access, before = seen, at, access, 0
+        while begin > 0 and before < lead:
+            begin -= 1
+            before += block_instructions[block_ids[begin]]
+            begin_access -= block_accesses[block_ids[begin]]
+        found[w, 0], found[w, 1], found[w, 3] = begin, at, begin_access
+        while at < end[w] and (seen < bounds[w, 1] or at == found[w, 1]):
+            seen += block_instructions[block_ids[at]]
+            access += block_accesses[block_ids[at]]
+            at += 1
+        found[w, 2], found[w, 4], found[w, 5] = at, access, seen - since
+
+
+@allocation_free
+def predict(predictor, block_ids, ends_in_branch, order, begin, end, is_piece_end, first, before, result):  # type: ignore[no-untyped-def]
+    """``result`` bool[executions of windows]: where the predictor is wrong, which has seen ``before`` executions before
+    each window. O(executions)."""
+    predictor = by_reference(predictor)
+    done = 0
+    for w in order:
+        start = max(begin[w] - before, min(done, begin[w]), 0)
+        for at in range(start, end[w]):
+            follower = np.int64(block_ids[at + 1]) if at + 1 < block_ids.shape[0] else np.int64(-1)
+            if is_piece_end[w] and at + 1 == end[w]:
+                follower = np.int64(-1)
+            block = np.int64(block_ids[at])
+            wrong = mispredicts(predictor, 0, block, follower, ends_in_branch[block])
+            if at >= begin[w]:
+                result[first[w] + at - begin[w]] = wrong
+        done = end[w]
+
+
+class Used(NamedTuple):
+    """Lines of windows: ``first`` int64[windows + 1], ``line`` int64[], ``is_stored`` bool[]."""
+
+    first: np.ndarray
+    line: np.ndarray
+    is_stored: np.ndarray
+
+
+@inner
+def _add(used, scratch, window, line, is_store, count):  # type: ignore[no-untyped-def]
+    """The window uses a line: how many lines there are now. ``scratch`` int64[2, slots]: keys and rows."""
+    mask = scratch.shape[1] - 1
+    mixed = np.uint64(line) * _FACTOR
+    place = np.int64((mixed >> np.uint64(40)) & np.uint64(mask))
+    while scratch[0, place] != line and scratch[0, place] >= 0:
+        place = (place + 1) & mask
+    if scratch[0, place] < 0:
+        scratch[0, place], scratch[1, place] = line, count
+        used.line[count], used.is_stored[count] = line, False
+        count += 1
+    if is_store:
+        used.is_stored[scratch[1, place]] = True
+    return count
+
+
+@allocation_free
+def lines_of_windows(  # type: ignore[no-untyped-def]
+    block_ids, addresses, shift, first_site, site_bytes, is_store, begin, end, first_access, scratch, used
+):
+    """The lines of each window in the order of first uses. O(accesses in windows)."""
+    used = by_reference(used)
+    count = np.int64(0)
+    mask = scratch.shape[1] - 1
+    for w in range(begin.shape[0]):
+        used.first[w] = count
+        access = first_access[w]
+        for at in range(begin[w], end[w]):
+            block = block_ids[at]
+            for site in range(first_site[block], first_site[block + 1]):
+                line = np.int64(addresses[access] >> np.uint64(shift))
+                last = np.int64((addresses[access] + np.uint64(max(site_bytes[site], 1) - 1)) >> np.uint64(shift))
+                access += 1
+                while line <= last:
+                    count = _add(used, scratch, w, line, is_store[site], count)
+                    line += 1
+        for row in range(used.first[w], count):  # the table is empty again
+            mixed = np.uint64(used.line[row]) * _FACTOR
+            place = np.int64((mixed >> np.uint64(40)) & np.uint64(mask))
+            while scratch[0, place] >= 0:
+                scratch[0, place] = -1
+                place = (place + 1) & mask
+    used.first[begin.shape[0]] = count
+
+
+# ---- distances ----
+
+_STATE: Final = np.dtype([("slot", "i8"), ("sampled", "i8"), ("piece", "i8"), ("access", "i8"), ("window", "i8")])
+
+
+class Followed(NamedTuple):
+    """Lines that are followed. A table of keys ``key`` int64[slots] (-1 free) with ``row`` int32[slots]. Of each row:
+    ``last`` int64: slot of time of its last use (-1: none), ``user`` int64: the instance that used it last, ``sampled``
+    int8: whether it counts; ``first_at`` and ``last_at`` int64: its first and last accesses. ``tree`` int32[]: Fenwick
+    tree over slots of time, ``live`` int32[]: the row that a slot is the last use of, -1."""
+
+    state: np.ndarray
+    key: np.ndarray
+    row: np.ndarray
+    last: np.ndarray
+    user: np.ndarray
+    counts: np.ndarray
+    first_at: np.ndarray
+    last_at: np.ndarray
+    tree: np.ndarray
+    live: np.ndarray
+    wanted: np.ndarray
+
+
+def distances(
+    addresses: np.ndarray, shift: int, first_access: np.ndarray, end_access: np.ndarray, owner: np.ndarray,
+    window_access: np.ndarray, window_user: np.ndarray, first_line: np.ndarray, line: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """(cold, warm, is_own) of the lines of windows, see MicroProfiles; ``first_access`` and ``end_access`` of pieces in
+    their order, ``owner`` their instances, ``window_user`` those of windows. O(accesses + lines of windows x log)."""
+    total = int((end_access - first_access).sum())
+    every = 1
+    while total / every > _SAMPLED_ACCESSES and every < _MOST_SAMPLING:
+        every *= 2
+    unique = np.unique(line)
+    order = np.argsort(window_access, kind="stable")
+    cold, is_own = np.full(len(line), np.inf, np.float32), np.zeros(len(line), bool)
+    slots = 1 << (4 * max(len(unique), 1 << 14)).bit_length()
+    followed = _new(unique, slots, every)
+    while not _pass(
+        followed, addresses, shift, every, first_access, end_access, owner, window_access, window_user, order,
+        first_line, line, cold, is_own,
+    ):  # fmt: skip
+        followed = _larger(followed)
+    warm = _around(followed, window_access, first_line, line, cold, every)
+    for values in (cold, warm):
+        _to_first_uses(first_line, values)
+    return cold, warm, is_own
+
+
+def _new(unique: np.ndarray, slots: int, every: int) -> Followed:
+    rows = slots // 2
+    followed = Followed(
+        np.zeros(1, _STATE), np.full(slots, -1, np.int64), np.zeros(slots, np.int32), np.full(rows, -1, np.int64),
+        np.full(rows, -1, np.int64), np.zeros(rows, np.int8), np.full(rows, -1, np.int64), np.full(rows, -1, np.int64),
+        np.zeros(4 * slots + 1, np.int32), np.full(4 * slots, -1, np.int32), np.zeros(1 << _FILTER_BITS, np.int8),
+    )  # fmt: skip
+    _want(followed, unique, every)
+    return followed
+
+
+def _larger(followed: Followed) -> Followed:
+    """With twice the room."""
+    rows, slots = len(followed.last), len(followed.key)
+    key, row = np.full(2 * slots, -1, np.int64), np.zeros(2 * slots, np.int32)
+    _move(followed.key, followed.row, key, row)
+    more = np.full(rows, -1, np.int64)
+    none = np.zeros(4 * slots, np.int32)
+    tree, live = np.zeros(8 * slots + 1, np.int32), np.concatenate((followed.live, none - 1))
+    _rebuild(live, tree, followed.counts)
+    last, user, first_at, last_at = (
+        np.concatenate((each, more)) for each in (followed.last, followed.user, followed.first_at, followed.last_at)
+    )
+    counts = np.concatenate((followed.counts, np.zeros(rows, np.int8)))
+    return Followed(followed.state, key, row, last, user, counts, first_at, last_at, tree, live, followed.wanted)
+
+
+@inner_inlined
+def _hash(line):  # type: ignore[no-untyped-def]
+    mixed = np.uint64(line) * _FACTOR
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@inner_inlined
+def _is_sampled(mixed, every):  # type: ignore[no-untyped-def]
+    return (mixed >> np.uint64(20)) & np.uint64(every - 1) == 0
+
+
+@inner_inlined
+def _find(key, line, mixed):  # type: ignore[no-untyped-def]
+    mask = key.shape[0] - 1
+    place = np.int64(mixed & np.uint64(mask))
+    while key[place] != line and key[place] >= 0:
+        place = (place + 1) & mask
+    return place
+
+
+@inner
+def _add_row(followed, place, line, mixed, every):  # type: ignore[no-untyped-def]
+    state = followed.state[0]
+    followed.key[place], followed.row[place] = line, state.sampled
+    followed.counts[state.sampled] = 1 if _is_sampled(mixed, every) else 0
+    state.sampled += 1
+
+
+@allocation_free
+def _want(followed, unique, every):  # type: ignore[no-untyped-def]
+    followed = by_reference(followed)
+    for line in unique:
+        mixed = _hash(line)
+        followed.wanted[mixed & np.uint64((1 << _FILTER_BITS) - 1)] = 1
+        _add_row(followed, _find(followed.key, line, mixed), line, mixed, every)
+
+
+@allocation_free
+def _move(key, row, new_key, new_row):  # type: ignore[no-untyped-def]
+    for place in range(key.shape[0]):
+        if key[place] >= 0:
+            to = _find(new_key, key[place], _hash(key[place]))
+            new_key[to], new_row[to] = key[place], row[place]
+
+
+@allocation_free
+def _rebuild(live, tree, counts):  # type: ignore[no-untyped-def]
+    """O(slots)"""
+    for i in range(tree.shape[0]):
+        tree[i] = 0
+    for slot in range(live.shape[0]):
+        if live[slot] >= 0 and counts[live[slot]]:
+            tree[slot + 1] += 1
+        parent = slot + 1 + ((slot + 1) & -(slot + 1))
+        if parent < tree.shape[0]:
+            tree[parent] += tree[slot + 1]
+
+
+@inner
+def _compact(followed):  # type: ignore[no-untyped-def]
+    """Times without the slots that are no last use any more. O(slots)."""
+    to = np.int64(0)
+    for slot in range(followed.state[0].slot):
+        row = followed.live[slot]
+        if row >= 0:
+            followed.live[slot] = -1
+            followed.live[to] = row
+            followed.last[row] = to
+            to += 1
+    followed.state[0].slot = to
+    _rebuild(followed.live, followed.tree, followed.counts)
+
+
+@inner_inlined
+def _change(tree, slot, by):  # type: ignore[no-untyped-def]
+    at = slot + 1
+    while at < tree.shape[0]:
+        tree[at] += by
+        at += at & -at
+
+
+@inner_inlined
+def _count_to(tree, slot):  # type: ignore[no-untyped-def]
+    """How many lines that count were last used in slots up to ``slot``."""
+    total, at = np.int64(0), slot + 1
+    while at > 0:
+        total += tree[at]
+        at -= at & -at
+    return total
+
+
+@inner
+def _use(followed, place, line, mixed, every, user, access):  # type: ignore[no-untyped-def]
+    """A followed line is used. Amortised O(log slots)."""
+    state = followed.state[0]
+    if followed.key[place] < 0:
+        _add_row(followed, place, line, mixed, every)
+    if state.slot == followed.live.shape[0]:
+        _compact(followed)
+    row = followed.row[place]
+    counts = followed.counts[row]
+    before = followed.last[row]
+    if before >= 0:
+        followed.live[before] = -1
+        if counts:
+            _change(followed.tree, before, -1)
+    else:
+        followed.first_at[row] = access
+    followed.live[state.slot] = row
+    if counts:
+        _change(followed.tree, state.slot, 1)
+    followed.last[row], followed.user[row], followed.last_at[row] = state.slot, user, access
+    state.slot += 1
+
+
+@inner
+def _ask(followed, every, first, end, line, user, cold, is_own):  # type: ignore[no-untyped-def]
+    """Distances of a window's lines when it begins. O(lines x log slots)."""
+    total = _count_to(followed.tree, followed.live.shape[0] - 1)
+    for k in range(first, end):
+        row = followed.row[_find(followed.key, line[k], _hash(line[k]))]
+        last = followed.last[row]
+        if last >= 0:
+            cold[k] = every * (total - _count_to(followed.tree, last))
+            is_own[k] = followed.user[row] == user
+
+
+@allocation_free
+def _pass(  # type: ignore[no-untyped-def]
+    followed,
+    addresses,
+    shift,
+    every,
+    first_access,
+    end_access,
+    owner,
+    window_access,
+    window_user,
+    order,
+    first_line,
+    line,
+    cold,
+    is_own,
+):
+    """All accesses in their order: False where there is no room for more lines. O(accesses)."""
+    followed = by_reference(followed)
+    state = followed.state[0]
+    room = followed.last.shape[0] - 2
+    while state.piece < first_access.shape[0]:
+        user = owner[state.piece]
+        if state.access < first_access[state.piece]:
+            state.access = first_access[state.piece]
+        end = end_access[state.piece]
+        previous = np.int64(-1)
+        while True:
+            while state.window < order.shape[0] and window_access[order[state.window]] <= state.access:
+                w = order[state.window]
+                _ask(followed, every, first_line[w], first_line[w + 1], line, window_user[w], cold, is_own)
+                state.window += 1
+            if state.access >= end:
+                break
+            until = end
+            if state.window < order.shape[0]:
+                until = min(end, window_access[order[state.window]])
+            for access in range(state.access, until):
+                now = np.int64(addresses[access] >> np.uint64(shift))
+                if now == previous:
+                    continue
+                previous = now
+                mixed = _hash(now)
+                if _is_sampled(mixed, every) or followed.wanted[mixed & np.uint64((1 << _FILTER_BITS) - 1)]:
+                    place = _find(followed.key, now, mixed)
+                    if followed.key[place] < 0:
+                        if not _is_sampled(mixed, every):
+                            continue
+                        if state.sampled >= room:
+                            state.access = access
+                            return False
+                    _use(followed, place, now, mixed, every, user, access)
+            state.access = until
+        state.piece += 1
+    return True
+
+
+def _around(
+    followed: Followed,
+    window_access: np.ndarray,
+    first_line: np.ndarray,
+    line: np.ndarray,
+    cold: np.ndarray,
+    every: int,
+) -> np.ndarray:
+    """Warm distances: where there is no use before, lines used after the last use or before the window. O(windows with
+    such lines x lines that count)."""
+    count = int(followed.state[0]["sampled"])
+    mine = np.flatnonzero(followed.counts[:count] & (followed.last_at[:count] >= 0))
+    mine = mine[np.argsort(followed.last_at[mine], kind="stable")]
+    first_at, last_at = followed.first_at[mine], followed.last_at[mine]
+    warm = cold.copy()
+    rows = np.zeros(len(line), np.int64)
+    _rows_of(followed.key, followed.row, line, rows)
+    new = np.isinf(cold)
+    owner = np.repeat(np.arange(len(window_access)), np.diff(first_line))
+    for w in np.unique(owner[new]).tolist():
+        which = first_line[w] + np.flatnonzero(new[first_line[w] : first_line[w + 1]])
+        # not in between: used last before that use, and first only after the window began
+        outside = np.concatenate(([0], np.cumsum(first_at >= window_access[w])))
+        last = followed.last_at[rows[which]]
+        between = len(mine) - outside[np.searchsorted(last_at, last, side="right")]
+        warm[which] = np.where(last >= 0, every * np.maximum(between, 0), np.inf)
+    return warm
+
+
+@allocation_free
+def _rows_of(key, row, line, result):  # type: ignore[no-untyped-def]
+    for k in range(line.shape[0]):
+        result[k] = row[_find(key, line[k], _hash(line[k]))]
+
+
+@allocation_free
+def _to_first_uses(first_line, distance):  # type: ignore[no-untyped-def]
+    """From distances when a window begins to those at each line's first use in it: lines that it used before, and whose
+    own last use is farther away, come on top. O(lines of a window squared)."""
+    for w in range(first_line.shape[0] - 1):
+        for k in range(first_line[w + 1] - 1, first_line[w], -1):
+            more = 0
+            for other in range(first_line[w], k):
+                if distance[other] > distance[k]:
+                    more += 1
+            distance[k] += more
