@@ -97,6 +97,7 @@ PAGES: Final[dict[str, Callable[[Path], Path]]] = {
     "evaluate-profiles": _of(ms.evaluate, PHASES, draws=2),
     "scaling": _of(ms.scaling, ["lulesh-8", "lulesh-64"]),
     "predict": _of(ms.predict, "matmul", [40], target="epyc-zen4", steady=True),
+    "show": _of(ms.show, "cholesky-8"),
     "profile": _of(ms.profile, "matmul-20", target="epyc-zen4", simulate="100 %"),
     "clusters": _clusters,
     "calibrate": _calibrate,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from manyscale.runner.api.memory import IntervalsResult, PredictResult, ProfileResult, predict, profile
     from manyscale.runner.api.plans import PlanResult, plan
     from manyscale.runner.api.scaling import ScalingResult, scaling
+    from manyscale.runner.api.shown_workload import ShowResult, show
     from manyscale.runner.api.studies import run, sweep, what_if
     from manyscale.runner.api.study_results import RunResult, SweepResult, WhatIfResult
     from manyscale.runner.api.traces import (
@@ -55,6 +56,7 @@ __all__ = [
     "RunError",
     "RunResult",
     "ScalingResult",
+    "ShowResult",
     "StatusResult",
     "Study",
     "SweepResult",
@@ -80,6 +82,7 @@ __all__ = [
     "report",
     "run",
     "scaling",
+    "show",
     "status",
     "sweep",
     "trace",
@@ -107,6 +110,7 @@ _PLACES: Final = {
     "Result": "run.results",
     "RunResult": "api.study_results",
     "ScalingResult": "api.scaling",
+    "ShowResult": "api.shown_workload",
     "StatusResult": "api.finished",
     "Study": "study",
     "SweepResult": "api.study_results",
@@ -130,6 +134,7 @@ _PLACES: Final = {
     "report": "api.finished",
     "run": "api.studies",
     "scaling": "api.scaling",
+    "show": "api.shown_workload",
     "status": "api.finished",
     "sweep": "api.studies",
     "trace": "api.traces",

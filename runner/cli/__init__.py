@@ -54,6 +54,7 @@ GROUPS: Final = {  # by what a user wants, in the order of --help; a file is nam
         "accuracy": "predict the shipped validation cases and compare with their references",
     },
     "look": {
+        "show": "say what a trace holds before anything is predicted, and what it can be given to",
         "examples": "list the shipped examples, targets and what can be plugged in",
         "status": "say how far a run is",
         "report": "write the timeline traces and the report of a finished run",

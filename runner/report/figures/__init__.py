@@ -11,5 +11,6 @@ from manyscale.runner.report.figures.plan import plan
 from manyscale.runner.report.figures.scaling import scaling
 from manyscale.runner.report.figures.sweep import sweep
 from manyscale.runner.report.figures.timeline import timeline
+from manyscale.runner.report.figures.workload import workload
 
-__all__ = ["compare", "plan", "scaling", "sweep", "timeline", "what_if"]
+__all__ = ["compare", "plan", "scaling", "sweep", "timeline", "what_if", "workload"]

@@ -1,0 +1,150 @@
+"""What a workload holds, before anything is predicted; expected values are worked out by hand.
+
+Blocked Cholesky of 4 x 4 blocks: 4 potrf, 6 trsm, 6 syrk and 4 gemm, with 6 edges potrf to trsm, 6 trsm to syrk, 2 each
+of 4 gemm, 6 from syrk on and 4 from gemm on; the longest chain is potrf, trsm, syrk three times and a last potrf, and
+after the first three trsm three syrk and three gemm may run at once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rank_events import Recorder
+
+import manyscale as ms
+from manyscale.models.workload import Workload
+from manyscale.models.workload.task_tables import EventKind
+from manyscale.runner.run.questions.contents import communication, contents, task_graph, uses
+
+CHOLESKY = Path(__file__).parents[2] / "data" / "detail" / "cholesky-4.omt.xz"
+LAP_PS = 10
+
+
+def section(workload: Workload, name: str):
+    return next(each for each in contents(workload) if each.name == name)
+
+
+def forked() -> Workload:
+    """Three tasks of four laps, created two laps apart, and after a wait a fourth of one lap."""
+    recorder = Recorder(LAP_PS)
+    with recorder.parallel():
+        for _ in range(3):
+            with recorder.task():
+                for _ in range(3):
+                    recorder.event(EventKind.taskyield)
+        recorder.wait()
+        with recorder.task():
+            pass
+        recorder.wait()
+    return recorder.workload()
+
+
+@pytest.mark.usefixtures("private_cache")
+def test_a_cholesky_of_four_by_four_blocks() -> None:
+    found = ms.show(CHOLESKY)
+    graph = next(each for each in found.sections if each.name == "task graph").facts
+    assert [graph[name] for name in ("instances", "edges", "depth", "width")] == [20, 30, 10, 6]
+    types = found.frame("task_types")
+    assert sorted(types["instances"]) == [4, 4, 6, 6]
+    assert types["cpu_ps"].sum() == next(each for each in found.sections if each.name == "tasks").facts["in_tasks_ps"]
+    assert graph["critical_path_ps"] <= graph["work_ps"] == found.workload.column("phases", "duration_ps").sum()
+    lacking = {use.command.split()[1] for use in found.uses if use.lacks}
+    able = {use.command.split()[1] for use in found.uses if not use.lacks}
+    assert {"run", "scaling", "profile"} <= able
+    assert {"evaluate", "plan"} <= lacking  # the format has no instructions, and knows no intervals
+    assert "depth 10" in found.summary()
+    assert len(repr(found)) <= 400
+    chart = found._chart()
+    assert chart is not None
+    assert chart["data"]
+
+
+def test_critical_path_with_what_the_creator_does_before_and_after_a_wait() -> None:
+    graph = task_graph.graph_of_rank(forked(), 0)
+    assert graph is not None
+    # the creator has 17 laps: two up to the first creation's, two a task, two a wait, two at the end, one operation
+    assert graph.work_ps.tolist() == [(17 + 3 * 4 + 1) * LAP_PS]
+    # the third task is created after 7 laps and ends after 11, when the creator, at its wait since 9, has 8 more to do;
+    # the fourth ends before its wait
+    assert graph.span_ps.tolist() == [(7 + 4 + 8) * LAP_PS]
+    assert graph.depth.tolist() == [2]
+    assert graph.width.tolist() == [3]
+
+
+def test_a_rank_that_is_too_long_is_followed_in_its_first_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(LAP_PS)
+    for _ in range(4):
+        with recorder.parallel():
+            with recorder.task():
+                pass
+            recorder.wait()
+        recorder.operation()
+    workload = recorder.workload()
+    whole = section(workload, "task graph")
+    assert (whole.facts["instances"], "first part" in whole.note) == (4, False)
+    per_operation = workload.tables["events"].num_rows // 4
+    monkeypatch.setattr(task_graph, "MOST_EVENTS", 3 * per_operation)
+    part = section(workload, "task graph")
+    assert (part.facts["instances"], "first part" in part.note) == (2, True)
+    monkeypatch.setattr(task_graph, "MOST_EVENTS", per_operation // 2)
+    assert all(each.name != "task graph" for each in contents(workload))
+
+
+def test_calls_inside_tasks_take_no_time_in_the_graph() -> None:
+    recorder = Recorder(LAP_PS)
+    with recorder.parallel():
+        with recorder.task():
+            recorder.operation()
+        recorder.wait()
+    found = section(recorder.workload(), "task graph")
+    assert found.facts["instances"] == 1
+    assert "1 MPI calls inside" in found.note
+
+
+def test_loops_by_construct() -> None:
+    recorder = Recorder(LAP_PS)
+    for _ in range(2):
+        with recorder.parallel(), recorder.loop("dynamic", 6, 2) as loop:
+            for first in (0, 2, 4):
+                recorder.chunk(loop, first, 2)
+    (row,) = section(recorder.workload(), "loops").tables["loops"].to_pylist()
+    assert (row["schedule"], row["executions"], row["mean_iterations"], row["chunks"]) == ("dynamic", 2, 6.0, 6)
+
+
+def test_sizes_of_messages_by_powers_of_two() -> None:
+    table = communication._by_size(np.array([0, 1, 2, 3, 4, 1023, 1024]))
+    assert table.column("first_bytes").to_pylist() == [0, 1, 2, 4, 512, 1024]
+    assert table.column("messages").to_pylist() == [1, 1, 2, 1, 1, 1]
+    assert table.column("sent_bytes").to_pylist() == [0, 1, 5, 4, 1023, 1024]
+
+
+def test_what_is_lacking_names_the_command_that_records_it() -> None:
+    recorder = Recorder(LAP_PS)
+    recorder.operation()
+    found = {use.gives: use for use in uses(recorder.workload(), "a b")}
+    assert "--level tasks" in found["time over the number of cores"].lacks
+    assert found["phase clusters of its bursts"].command == "manyscale clusters 'a b'"
+
+
+def test_messages_of_ranks(cli, write_trace) -> None:
+    trace = write_trace(
+        {
+            0: ["init", "compute 100000", "send 1 0 984 6", "allreduce 8 0", "finalize"],
+            1: ["init", "compute 20000", "recv 0 0 984 6", "compute 30000", "allreduce 8 0", "finalize"],
+        }
+    )
+    outcome = cli("show", trace, "-o", "shown", "--json", "shown.json")
+    assert outcome.status == 0, outcome.err
+    figures = {each["name"]: each["value"] for each in json.loads(Path("shown.json").read_text())["figures"]}
+    assert figures["messages.messages"] == 1
+    assert figures["messages.sent_bytes"] == 984
+    assert figures["collectives.calls"] == 2
+    assert figures["ranks.load_balance_ratio"] == pytest.approx(75 / 100)
+    assert figures["trace.compute_ps"] == 150_000_000
+    page = Path("shown/report.html").read_text()
+    assert "What it can be given to" in page
+    assert "manyscale trace --level tasks" in page
+    assert cli("show", "nowhere").status == 2
