@@ -10,7 +10,7 @@ from manyscale.models.gpu.l2.exchange_kernel import deliver, is_ring_short, send
 from manyscale.models.gpu.sm import kernel as sm_kernel
 from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.gpu.windows_kernel import END, NEXT, next_room, strict_window
-from manyscale.models.kernels import allocation_free, by_reference, merged
+from manyscale.models.kernels import entry, merged
 
 FINISHED: Final = 0
 GOES_ON: Final = 1
@@ -46,17 +46,10 @@ def is_over(sm, word):  # type: ignore[no-untyped-def]
     return resident == 0
 
 
-@allocation_free
+@entry
 def run(sm, program, limits, dispatch, mem, mem_limits, replies, clock):  # type: ignore[no-untyped-def]
     """Up to ``clock[2]`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles, before the next of which an
     SM is given ``clock[3]`` replies at most. Returns why it stopped."""
-    sm, program, limits, dispatch = (
-        by_reference(sm),
-        by_reference(program),
-        by_reference(limits),
-        by_reference(dispatch),
-    )
-    mem, mem_limits, replies = by_reference(mem), by_reference(mem_limits), by_reference(replies)
     window = clock[1]
     for _ in range(clock[2]):
         begin = clock[0]

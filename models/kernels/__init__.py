@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
-    "read_only", "read_soon", "seldom", "separate",
+    "allocation_free", "apart", "by_reference", "count_ones", "entry", "inlined", "inner", "inner_inlined", "merged",
+    "njit", "read_only", "read_soon", "seldom", "separate",
 ]  # fmt: skip
 
 
@@ -34,6 +34,7 @@ def _decorator(name: str) -> Any:
 
 njit: Final = _decorator("njit")
 allocation_free: Final = _decorator("allocation_free")
+entry: Final = _decorator("entry")
 inlined: Final = _decorator("inlined")
 inner: Final = _decorator("inner")
 inner_inlined: Final = _decorator("inner_inlined")

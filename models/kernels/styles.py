@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import operator
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,24 +9,18 @@ from typing import Any, Final
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
-from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
-    infer_getattr,
     intrinsic,
-    lower_builtin,
-    lower_getattr_generic,
-    models,
-    register_model,
 )
-from numba.np import arrayobj
 
 from manyscale.models.kernels import quicker
 from manyscale.models.kernels.compiled import link_by_name, njit
+from manyscale.models.kernels.references import Placed, by_reference
 from manyscale.models.kernels.wanted import Seldom
 
 __all__ = [
-    "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
-    "read_soon", "seldom", "separate",
+    "allocation_free", "apart", "by_reference", "count_ones", "entry", "inlined", "inner", "inner_inlined", "merged",
+    "njit", "read_soon", "seldom", "separate",
 ]  # fmt: skip
 
 
@@ -123,6 +115,21 @@ def seldom(function: Any, *, gives: str) -> Any:
     return Seldom(separate(function), gives, _widest).call()
 
 
+class _Entry:
+    def __init__(self, kernel: Any) -> None:
+        self.kernel, self.py_func = kernel, kernel.py_func
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.kernel(*(Placed(value) if hasattr(value, "_fields") else value for value in arguments))
+
+
+def entry(function: Any) -> Any:
+    """``allocation_free``, for what Python calls with named tuples of many arrays: it takes them by reference. Python
+    writes where the arrays lie, so that no code is compiled that takes a hundred objects apart (half of the kernel's
+    time, where it does little but call others)."""
+    return _Entry(allocation_free(function))
+
+
 # Put into its callers before these are compiled: for functions of one or two callers. What is compiled by itself is
 # compiled once more with each caller, and with the callers of these.
 merged: Final = njit(inline="always")
@@ -168,115 +175,3 @@ def read_soon(context, array, index):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(array, index), fetch
-
-
-class _Counted(types.Array):
-    """An array that was reached through a reference: its indices are never negative, so that no access asks whether one
-    counts from the end (measured: a tenth of what a kernel takes). (The name is short: see below.)"""
-
-    def __init__(self, dtype: Any, ndim: int, layout: str, readonly: bool, aligned: bool) -> None:
-        same = types.Array(dtype, ndim, layout, readonly, aligned=aligned)
-        super().__init__(dtype, ndim, layout, readonly, f"counted({_digest(same)})", aligned)
-
-    def copy(self, dtype: Any = None, ndim: Any = None, layout: Any = None, readonly: Any = None) -> _Counted:
-        return _Counted(
-            self.dtype if dtype is None else dtype,
-            self.ndim if ndim is None else ndim,
-            self.layout if layout is None else layout,
-            not self.mutable if readonly is None else readonly,
-            self.aligned,
-        )
-
-    @property
-    def mangling_args(self) -> tuple[str, tuple[()]]:
-        return self.name, ()
-
-
-register_model(_Counted)(models.ArrayModel)
-
-
-def _digest(kind: Any) -> str:
-    return hashlib.sha256(str(kind).encode()).hexdigest()[:16]
-
-
-def _without_sign(context: Any, builder: Any, kind: Any, index: Any) -> tuple[Any, Any]:
-    """An index, or a tuple of them, and its type."""
-    if isinstance(kind, types.BaseTuple):
-        parts = cgutils.unpack_tuple(builder, index, len(kind))
-        pairs = [_without_sign(context, builder, *pair) for pair in zip(kind.types, parts, strict=True)]
-        kind = types.Tuple([part for part, _ in pairs])
-        return kind, context.make_tuple(builder, kind, [part for _, part in pairs])
-    if isinstance(kind, types.Integer):
-        return types.uintp, context.cast(builder, index, kind, types.intp)
-    return kind, index
-
-
-@lower_builtin(operator.getitem, _Counted, types.Integer)
-@lower_builtin(operator.getitem, _Counted, types.BaseTuple)
-def _item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    array, kind = signature.args
-    kind, index = _without_sign(context, builder, kind, arguments[1])
-    several = isinstance(kind, types.BaseTuple)
-    get = arrayobj.getitem_array_tuple if several else arrayobj.getitem_arraynd_intp
-    return get(context, builder, signature.replace(args=(array, kind)), (arguments[0], index))
-
-
-@lower_builtin(operator.setitem, _Counted, types.Integer, types.Any)
-@lower_builtin(operator.setitem, _Counted, types.BaseTuple, types.Any)
-def _set_item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    array, kind, value = signature.args
-    kind, index = _without_sign(context, builder, kind, arguments[1])
-    signature = signature.replace(args=(array, kind, value))
-    return arrayobj.setitem_array(context, builder, signature, (arguments[0], index, arguments[2]))
-
-
-class _ByReference(types.Type):
-    """A named tuple of arrays that is handed on by its address. (The name is short: it is part of those of all
-    functions that take it.)"""
-
-    def __init__(self, held: Any) -> None:
-        self.held = held
-        super().__init__(f"by_reference({held.instance_class.__name__} {_digest(held)})")
-
-
-@register_model(_ByReference)
-class _ByReferenceModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, manager[kind.held].get_value_type().as_pointer())
-
-
-@infer_getattr
-class _ByReferenceAttributes(AttributeTemplate):
-    key = _ByReference
-
-    def generic_resolve(self, reference: Any, attribute: str) -> Any:
-        held = reference.held
-        if attribute not in held.fields:
-            return None
-        member = held.types[held.fields.index(attribute)]
-        if type(member) is types.Array:
-            return _Counted(member.dtype, member.ndim, member.layout, not member.mutable, member.aligned)
-        return _ByReference(member) if isinstance(member, types.BaseNamedTuple) else member
-
-
-@lower_getattr_generic(_ByReference)
-def _member(context: Any, builder: Any, kind: Any, value: Any, attribute: str) -> Any:
-    place = kind.held.fields.index(attribute)
-    member = cgutils.gep_inbounds(builder, value, 0, place)
-    return member if isinstance(kind.held.types[place], types.BaseNamedTuple) else builder.load(member)
-
-
-@intrinsic
-def by_reference(context, held):  # type: ignore[no-untyped-def]
-    """A named tuple of arrays, whose members can be read as before, for what is called from here on: handed on as one
-    word instead of seven and more of each array (measured: 115 words, a fifth of what an access to memory costs), which
-    the compiler need not take apart and put together in each function, either. It is gone when the caller returns. Only
-    for functions that do not count references (``allocation_free`` and those below), and whose indices of its arrays
-    are never negative."""
-
-    def refer(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return cgutils.alloca_once_value(builder, arguments[0])
-
-    if isinstance(held, (_ByReference, types.NoneType)):
-        return held(held), lambda context, builder, signature, arguments: arguments[0]
-    return _ByReference(held)(held), refer

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from manyscale.models.kernels import allocation_free, apart, by_reference, count_ones, inner
+from manyscale.models.kernels import allocation_free, apart, by_reference, count_ones, entry, inner
 
 
 @allocation_free
@@ -53,6 +53,49 @@ def test_members_of_a_tuple_handed_on_by_reference_are_its_arrays() -> None:
     assert first.tolist() == [0, 0, 0]
     assert second.tolist() == [[1, 1], [1, 2], [1, 3]]
     assert sys.getrefcount(first) == before
+
+
+class _Rates(NamedTuple):
+    low: float
+    high: float
+
+
+class _Mixed(NamedTuple):
+    is_on: bool
+    cube: np.ndarray
+    rates: _Rates
+    small: np.ndarray
+    pair: _Pair
+    rows: np.ndarray
+    nothing: None
+    count: int
+
+
+@entry
+def _read_all(mixed, factor):  # type: ignore[no-untyped-def]
+    """Of every kind of member; and write."""
+    if not mixed.is_on or mixed.nothing is not None:
+        return -1.0
+    mixed.pair.second[1, 0] = factor
+    mixed.rows[1].wide = mixed.count
+    _move(mixed.pair, 2)
+    return mixed.cube[1, 0, 2] * 100 + mixed.rates.high * 10 + mixed.small[2] + mixed.rows[0].narrow / 1000
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_entries_read_and_write_what_python_holds(is_on: bool) -> None:
+    rows = np.zeros(2, [("narrow", np.int8), ("wide", np.int64)])
+    rows["narrow"] = 7
+    pair = _Pair(np.array([1, 2, 3]), np.zeros((3, 2)))
+    every_other = np.arange(24.0).reshape(2, 3, 4)[:, ::2, 1:]
+    mixed = _Mixed(is_on, every_other, _Rates(0.25, 0.5), np.array([1, 2, 3], np.int16), pair, rows, None, 1 << 40)
+    before = sys.getrefcount(rows)
+    found = _read_all(mixed, 9)
+    assert found == (15 * 100 + 5 + 3 + 0.007 if is_on else -1)
+    assert pair.second.tolist() == ([[0, 0], [9, 0], [0, 3]] if is_on else [[0, 0]] * 3)
+    assert pair.first.tolist() == ([1, 2, 0] if is_on else [1, 2, 3])
+    assert rows["wide"].tolist() == [0, (1 << 40) if is_on else 0]
+    assert sys.getrefcount(rows) == before
 
 
 @allocation_free

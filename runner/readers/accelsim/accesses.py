@@ -10,15 +10,17 @@ where all active threads n and n ^ 1, or all n and n ^ 2, load the same (forums.
 memory bank conflict", answer 2 of thread 77228, on compute capabilities 7.0 to 7.5; later ones are taken to be alike).
 
 Kernels take ``codes.Arrays``, a static instruction's row or its number, and how many threads stand at ``addresses``.
-Requests are written to ``sector`` and ``written`` from ``first`` on; the functions return their end.
+Requests are written to ``sector`` and ``written`` from ``first`` on; the functions return their end. What many traces
+have none of is compiled once ``want_for`` has seen it.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from manyscale.models.kernels import inner, inner_inlined, merged, separate
-from manyscale.models.workload.launch_trace import Access
+from manyscale.models.kernels import inner, inner_inlined, merged, seldom, separate
+from manyscale.models.workload.launch_trace import Access, Space
+from manyscale.runner.readers.accelsim.codes import UNSET
 
 MOST_REQUESTS: Final = 256  # of one instruction
 LOCAL_WINDOW: Final = 1 << 62  # where local memory stands, behind all global addresses
@@ -27,6 +29,17 @@ BANKS: Final = 32
 THREADS: Final = 32  # of a warp
 _WHOLE: Final = 0xFFFFFFFF
 _LOAD, _STORE, _ATOMIC, _REDUCTION = int(Access.load), int(Access.store), int(Access.atomic), int(Access.reduction)
+
+
+def want_for(space: int, access: int) -> None:
+    """To be called before the first line of an opcode that accesses ``space`` (UNSET: as each address tells): have
+    compiled what it needs."""
+    if space in (Space.local, UNSET):
+        local_requests.want()
+    if space in (Space.shared, UNSET):
+        bank_words.want()
+    if access in (_ATOMIC, _REDUCTION):
+        atomic_requests.want()
 
 
 @inner
@@ -79,7 +92,7 @@ def global_requests(arrays, number, count, first):  # type: ignore[no-untyped-de
     """O(count) in ascending order."""
     row = arrays.rows[number]
     if row.access == _ATOMIC or row.access == _REDUCTION:
-        return _atomic_requests(arrays, row.size, count, first)
+        return atomic_requests(arrays, row.size, count, first)
     addresses = arrays.addresses
     is_store = row.access == _STORE
     end = first
@@ -119,8 +132,8 @@ def strided_requests(arrays, number, row, stride, count, first):  # type: ignore
     return global_requests(arrays, number, count, first)
 
 
-@merged
-def _atomic_requests(arrays, size, count, first):  # type: ignore[no-untyped-def]
+@seldom(gives="int")
+def atomic_requests(arrays, size, count, first):  # type: ignore[no-untyped-def]
     """A thread joins the first request for its sector in which none has taken its bytes."""
     addresses = arrays.addresses
     sector = arrays.sector
@@ -152,10 +165,12 @@ def _atomic_requests(arrays, size, count, first):  # type: ignore[no-untyped-def
     return end
 
 
-@merged
-def local_requests(arrays, row, count, mask, warp, stride, first):  # type: ignore[no-untyped-def]
-    """Of the threads in ``mask`` uint32 of the launch's ``warp`` (of ``stride`` warps). What lies in the window of
-    ``WINDOW_BYTES`` counts of an address, as it does in traces."""
+@seldom(gives="int")
+def local_requests(arrays, number, count, mask, warp, first):  # type: ignore[no-untyped-def]
+    """Of the threads in ``mask`` uint32 of the launch's ``warp``. What lies in the window of ``WINDOW_BYTES`` counts of
+    an address, as it does in traces."""
+    row = arrays.rows[number]
+    stride = arrays.form[0].stride
     addresses = arrays.addresses
     size = row.size
     is_store = row.access == _STORE
@@ -187,9 +202,10 @@ def local_requests(arrays, row, count, mask, warp, stride, first):  # type: igno
     return end
 
 
-@merged
-def bank_words(arrays, row, count, mask):  # type: ignore[no-untyped-def]
+@seldom(gives="int")
+def bank_words(arrays, number, count, mask):  # type: ignore[no-untyped-def]
     """The most distinct words of a bank, summed over the requests that an instruction is made of."""
+    row = arrays.rows[number]
     addresses = arrays.addresses
     counts = arrays.counts
     words = arrays.words

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner, merged, separate
+from manyscale.models.kernels import entry, inner, merged, separate
 from manyscale.models.workload.launch_trace import Access, Space
 from manyscale.runner.readers.accelsim import codes
 from manyscale.runner.readers.accelsim.accesses import (
@@ -108,15 +108,14 @@ def _requests(arrays, number, stride, count, mask, warp, first):  # type: ignore
     if row.space == _GLOBAL:
         return global_requests(arrays, number, count, first) - first
     if row.space == _LOCAL:
-        return local_requests(arrays, row, count, mask, warp, arrays.form[0].stride, first) - first
-    return bank_words(arrays, row, count, mask) if row.space == _SHARED else np.int64(0)
+        return local_requests(arrays, number, count, mask, warp, first) - first
+    return bank_words(arrays, number, count, mask) if row.space == _SHARED else np.int64(0)
 
 
-@allocation_free
+@entry
 def read_lines(arrays, place, end):  # type: ignore[no-untyped-def]
     """The lines of the text from ``place`` to ``end``; O(bytes). Returns (what the call ended with, where): to go on
     there, or the line that is wrong."""
-    arrays = by_reference(arrays)
     form = arrays.form[0]
     state = arrays.state[0]
     text = arrays.text

@@ -12,6 +12,7 @@ import numpy as np
 
 from manyscale.models.workload.launch_trace import MAX_OPERANDS, NO_REGISTER, Space, StaticInstructions
 from manyscale.runner.readers.accelsim import codes
+from manyscale.runner.readers.accelsim.accesses import want_for
 from manyscale.runner.readers.accelsim.opcodes import (
     UNIFORM_REGISTER,
     ZERO_REGISTER,
@@ -79,6 +80,7 @@ def fill_kind(row: np.void, opcode: bytes, binary_version: int) -> None:
     row["is_generic"] = kind.is_generic
     row["size"] = kind.thread_bytes
     row["lanes"] = kind.lanes
+    want_for(int(row["space"]), int(kind.access))
 
 
 class Statics:
