@@ -135,7 +135,10 @@ def test_the_comparisons_can_fail():
 @pytest.mark.parametrize(
     ("name", "inputs", "target"),
     [
-        *(("stream", (8000, 9000, 10000), target) for target in (20000, 30000, 40000)),
+        *(
+            pytest.param("stream", (8000, 9000, 10000), target, marks=pytest.mark.slow)
+            for target in (20000, 30000, 40000)
+        ),
         *(("black_scholes", (8, 16, 24), target) for target in (32, 64, 128)),
     ],
 )

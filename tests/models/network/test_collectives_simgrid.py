@@ -177,7 +177,7 @@ def random_cases(n: int, seed: int) -> list[Case]:
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 16])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, pytest.param(16, marks=pytest.mark.slow)])
 def test_every_kind_against_smpi(n: int, tmp_path: Path, execute: Execute) -> None:
     cases = random_cases(n, seed=n)
     ends = run_smpi(tmp_path, n, cases)

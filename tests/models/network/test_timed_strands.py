@@ -79,7 +79,7 @@ def crossbar(**changes: object) -> Network:
 
 @pytest.mark.contract
 @pytest.mark.parametrize("start", ["match", "eager"])
-@pytest.mark.parametrize("name", ["comd-8", "nas-is-A-8", "lulesh-8", "hpcg-8"])
+@pytest.mark.parametrize("name", [pytest.param("comd-8", marks=pytest.mark.slow), "nas-is-A-8", "lulesh-8", "hpcg-8"])
 def test_equal_to_the_replay_without_order(name: str, start: str) -> None:
     workload = simgrid_ti.read(shipped.folder() / f"{name}.tar.zst")
     network = crossbar(transfer_start=start)

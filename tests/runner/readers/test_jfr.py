@@ -270,6 +270,7 @@ public class Two {
 
 
 @pytest.mark.peer
+@pytest.mark.slow
 def test_a_recording_is_printed_by_the_jdk(tmp_path):
     for tool in ("java", "jfr"):
         if shutil.which(tool) is None:

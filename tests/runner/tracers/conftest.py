@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from detail_programs import Programs, Recorded
-from tracer_programs import MPI, Mpi, need
+from tracer_programs import LIBRARIES, MPI, Mpi, need
 
 from manyscale.models.workload import Workload
 from manyscale.runner.cli import main
 from manyscale.runner.readers import workload_folder
 
 
-@pytest.fixture(params=MPI)
+@pytest.fixture(params=LIBRARIES)
 def mpi(request: pytest.FixtureRequest) -> Mpi:
     """Each MPI library in turn."""
     compiler, words = MPI[request.param]

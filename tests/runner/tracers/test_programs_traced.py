@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from program_builds import KERNEL_CALLS, SMALL, build
 from programs import counts
-from tracer_programs import MPI, need_libomp
+from tracer_programs import LIBRARIES, MPI, need_libomp
 
 from manyscale.models.node.program.task_graph import dependence_edges
 from manyscale.models.workload import OperationKind, Workload
@@ -22,7 +22,7 @@ _NOT_OF_A_TASK_CONSTRUCT = TaskFlag.initial | TaskFlag.implicit | TaskFlag.taskw
 _RUNNING = (EventKind.task_begin, EventKind.task_end, EventKind.task_switch)
 
 
-@pytest.fixture(scope="session", params=["mpich", "openmpi"])
+@pytest.fixture(scope="session", params=LIBRARIES)
 def apps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """The distributed programs, and the words that start so many ranks of one."""
     need_libomp()

@@ -183,7 +183,9 @@ def test_a_tracer_is_built_once(tmp_path):
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("kind", ["bit", "cut", "without a checksum"])
+@pytest.mark.parametrize(
+    "kind", ["bit", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("cut", "without a checksum"))]
+)
 def test_a_damaged_tracer_is_built_again(tmp_path, kind):
     need("cc")
     built = build.tracer(None, tmp_path)

@@ -19,6 +19,9 @@ MPI = {
     ),
 }
 
+# for parameters: the second library's turn is among the slower tests
+LIBRARIES = [name if name == "mpich" else pytest.param(name, marks=pytest.mark.slow) for name in MPI]
+
 
 def need(*tools: str) -> None:
     """Skip the test, naming the first of these programs that is not installed."""
