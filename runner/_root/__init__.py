@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from manyscale.runner.api.machines import CalibrateResult, calibrate
     from manyscale.runner.api.memory import IntervalsResult, PredictResult, ProfileResult, predict, profile
     from manyscale.runner.api.plans import PlanResult, plan
+    from manyscale.runner.api.predictability import PredictabilityResult, predictability
     from manyscale.runner.api.scaling import ScalingResult, scaling
     from manyscale.runner.api.shown_workload import ShowResult, show
     from manyscale.runner.api.studies import run, sweep, what_if
@@ -51,6 +52,7 @@ __all__ = [
     "PlanResult",
     "PopResult",
     "PredictResult",
+    "PredictabilityResult",
     "ProfileResult",
     "Result",
     "RunError",
@@ -77,6 +79,7 @@ __all__ = [
     "plan",
     "pop",
     "predict",
+    "predictability",
     "profile",
     "read_workload",
     "report",
@@ -106,6 +109,7 @@ _PLACES: Final = {
     "PlanResult": "api.plans",
     "PopResult": "api.comparisons",
     "PredictResult": "api.memory",
+    "PredictabilityResult": "api.predictability",
     "ProfileResult": "api.memory",
     "Result": "run.results",
     "RunResult": "api.study_results",
@@ -129,6 +133,7 @@ _PLACES: Final = {
     "plan": "api.plans",
     "pop": "api.comparisons",
     "predict": "api.memory",
+    "predictability": "api.predictability",
     "profile": "api.memory",
     "read_workload": "api.inputs",
     "report": "api.finished",

@@ -47,6 +47,7 @@ GROUPS: Final = {  # by what a user wants, in the order of --help; a file is nam
     "choose what is simulated": {
         "plan": "write which elements a study would simulate, without simulating",
         "evaluate": "compare samples with what they stand for",
+        "predictability": "say how well a few task instances predict the others",
     },
     "ask finished runs": {
         "compare": "say where two runs, or a run and its measured trace, differ",

@@ -95,6 +95,7 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "what-if lulesh-8",
         "clusters {examples}/lulesh-8.tar.zst",
         "show cholesky-8 -o shown",
+        "predictability {examples}/cholesky-8.tar.zst",
         "iterations {examples}/lulesh-8.tar.zst",
         "convert {examples}/lulesh-8.tar.zst --to goal -o goal",
         "convert goal -o from-goal",

@@ -20,12 +20,14 @@ from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import COLORSCALE, LINE_COLOURS, axis
 from manyscale.runner.report.text import escape, percent, side_by_side, table
+from manyscale.runner.run.questions.predictability import execution_order
 from manyscale.sampling.taskpoint import predictability
 from manyscale.sampling.taskpoint.predictability import Instances
 
 MAX_TYPES: Final = 24  # those with most instructions
 _MAX_HEAT_MAPS: Final = 6
 _HEAT_BINS: Final = (40, 40)
+_RATIO: Final = "instructions per cycle, fused as two"
 _NOTE: Final = (
     "Of task instances whose cycles a model of the cores found, without those that were fast-forwarded. Boxes reach "
     "from the first to the third quartile, whiskers from the 5th to the 95th percentile. MPKI: misses per 1000 "
@@ -54,7 +56,7 @@ def add_task_types(page: Page, instances: pa.Table) -> None:
     in_detail = np.isin(model, [code for code, name in enumerate(models) if name == "detailed"])
     parts = [
         _figures(instances, kind, shown, in_detail, names, types),
-        side_by_side(_boxes(page, known, names, types), _heat_maps(page, known, names, types)),
+        side_by_side(boxes(page, known, names, types), heat_maps(page, known, names, types)),
     ]
     if in_detail.all():
         parts.append(_predictors(_in_order(instances, kind), names, types))
@@ -94,19 +96,20 @@ def _figures(
     return table(header, rows)
 
 
-def _boxes(page: Page, known: Instances, names: list[str], types: list[int]) -> str:
+def boxes(page: Page, known: Instances, names: list[str], types: list[int], label: str = _RATIO) -> str:
+    """IPC of each type as a box."""
     percentiles = predictability.ipc_percentiles(known)
     low, first, median, third, high = ([round(float(value), 6) for value in percentiles[types, i]] for i in range(5))
     box = {
         "type": "box", "x": [names[each] for each in types], "lowerfence": low, "q1": first, "median": median,
         "q3": third, "upperfence": high, "marker": {"color": LINE_COLOURS[0]},
     }  # fmt: skip
-    y = axis("instructions per cycle, fused as two", rangemode="tozero")
+    y = axis(label, rangemode="tozero")
     layout = {"xaxis": {"type": "category"}, "yaxis": y, "showlegend": False}
     return page.chart("ipc", "figure", 400, {"data": [box], "layout": layout}, "instructions per cycle by task type")
 
 
-def _heat_maps(page: Page, known: Instances, names: list[str], types: list[int]) -> str:
+def heat_maps(page: Page, known: Instances, names: list[str], types: list[int], label: str = _RATIO) -> str:
     """Number of instances by instruction count and IPC, of one type at a time."""
     data: list[dict[str, Any]] = []
     drawn = types[:_MAX_HEAT_MAPS]
@@ -128,7 +131,7 @@ def _heat_maps(page: Page, known: Instances, names: list[str], types: list[int])
         )
     layout = {
         "xaxis": axis("instructions of an instance", exponentformat="none"),
-        "yaxis": axis("instructions per cycle, fused as two"),
+        "yaxis": axis(label),
     }
     figure: dict[str, Any] = {"data": data, "layout": layout}
     figure["choices"] = [{"label": names[each], "shown": [other == each for other in drawn]} for each in drawn]
@@ -136,9 +139,8 @@ def _heat_maps(page: Page, known: Instances, names: list[str], types: list[int])
 
 
 def _in_order(instances: pa.Table, kind: np.ndarray) -> Instances:
-    """By rank, iteration and number of the instance, which is the order of creation."""
-    keys = (to_numpy(instances.column(name)) for name in ("task_instance_id", "iteration", "rank"))
-    order = np.lexsort(tuple(keys))
+    """In the order of execution, as far as the run knows it."""
+    order, _ = execution_order(instances)
     columns = (to_numpy(instances.column(name))[order] for name in ("instructions", "cycles"))
     return Instances(kind[order], *columns)
 

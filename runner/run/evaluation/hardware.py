@@ -138,7 +138,7 @@ def compare(runs: Sequence[Path], file: Path) -> Comparison:
     notes: list[Note] = []
     for run in runs:
         found, own = _of_run(run, file)
-        own += _notes_of(run)
+        own += notes_of(run)
         tables.append(found)
         kernels.append(_by_kernel(found))
         notes += [note for note in own if note not in notes]
@@ -163,7 +163,7 @@ def _of_run(run: Path, file: Path) -> tuple[pa.Table, list[Note]]:
     return _rows(run, launches, pairs, np.arange(1, len(given) + 1), cycles, "cycles", hz), notes
 
 
-def _notes_of(run: Path) -> list[Note]:
+def notes_of(run: Path) -> list[Note]:
     """What the run's figures leave out."""
     try:
         content = json.loads((run / "stats.json").read_text())
@@ -172,12 +172,17 @@ def _notes_of(run: Path) -> list[Note]:
         raise UserError(f"{run}/stats.json: is damaged ({error}); run again with --resume -o DIR") from None
 
 
-def _launches_of(run: Path) -> pa.Table:
+def check_complete(run: Path) -> None:
+    """Raises UserError for a sweep, and for a run that has not ended."""
     status = rundir.read_manifest(run)["status"]
     if (run / "points").is_dir():
         raise UserError(f"{run}: is a sweep; name one of its points, such as {run}/points/0000")
     if status != "complete":
         raise UserError(f"{run}: the run is {status}; finish it with run --resume -o DIR")
+
+
+def _launches_of(run: Path) -> pa.Table:
+    check_complete(run)
     path = run / "timeline" / "launches.parquet"
     if not path.is_file():
         raise UserError(f"{run}: has no kernel launches, which --cycles are compared with")
