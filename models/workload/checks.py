@@ -133,6 +133,10 @@ RULES: Final[dict[str, Rules]] = {
     ),
     "task_counters": Rules(("rank", "task_instance_id"), values=(_TASK, Values("value"))),
     "chunk_counters": Rules(("rank", "loop_id"), values=(Values("first_iteration"), Values("value"))),
+    "page_faults": Rules(
+        ("rank", "operation_id"),
+        values=(_BEFORE_OPERATION, Values("event_id", -1, "events", per_rank=True), Values("num_faults")),
+    ),
     "iterations": Rules(
         ("rank", "iteration"),
         is_unique=True,

@@ -24,6 +24,10 @@ Tables
 ``task_counters`` and ``chunk_counters``
     Counters of hardware or of the kernel that the traced run read at its events: what a task instance, or a chunk of a
     loop, counted itself, as ``cpu_ps`` is meant. What was not counted all the time has no row.
+``page_faults``
+    Minor page faults of the rank's thread, sorted by (rank, operation_id): what was counted where an event or an
+    operation ended a piece of 10 us or more, of that piece and the shorter ones before it. Traced times contain what
+    they took.
 ``iterations``
     Where each iteration of the application's main loop begins and ends in a rank, from marks in the source
     (``annotated``) or found by their period.
@@ -158,6 +162,14 @@ LOOP_CHUNKS_SCHEMA: Final = pa.schema(
         pa.field("cpu_ps", pa.int64(), nullable=False),
     ]
 )
+PAGE_FAULTS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("operation_id", pa.int32(), nullable=False),  # the operation that followed
+        pa.field("event_id", pa.int32(), nullable=False),  # that ended the piece, -1 where the operation did
+        pa.field("num_faults", pa.int64(), nullable=False),
+    ]
+)
 ITERATIONS_SCHEMA: Final = pa.schema(
     [
         pa.field("rank", pa.int32(), nullable=False),
@@ -195,6 +207,7 @@ SCHEMAS: Final = {
     "task_dependences": TASK_DEPENDENCES_SCHEMA,
     "loops": LOOPS_SCHEMA,
     "loop_chunks": LOOP_CHUNKS_SCHEMA,
+    "page_faults": PAGE_FAULTS_SCHEMA,
     "iterations": ITERATIONS_SCHEMA,
     "task_counters": TASK_COUNTERS_SCHEMA,
     "chunk_counters": CHUNK_COUNTERS_SCHEMA,

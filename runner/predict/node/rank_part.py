@@ -13,7 +13,7 @@ from manyscale.models.workload import SCHEMAS, Workload, table_digest
 
 _BY_RANK = (
     "operations", "phases", "events", "tasks", "task_dependences", "loops", "loop_chunks", "iterations", "segments",
-    "task_stacks",
+    "task_stacks", "page_faults",
 )  # fmt: skip
 _STATIC = ("communicators", "regions", "task_types")
 _INSTRUCTIONS = ("blocks", "instructions", "block_accesses")

@@ -21,7 +21,7 @@ from manyscale.runner.readers.raw_trace.files import Process
 from manyscale.runner.readers.raw_trace.phases import rest_ns
 
 # records that are no events: openmp.c
-DEPENDENCE, PARENT, LOOP, FRAMES = 64, 65, 66, 67
+DEPENDENCE, PARENT, LOOP, FRAMES, PAGE_FAULTS = 64, 65, 66, 67, 68
 UNKNOWN_DEPENDENCE: Final = 255
 SCHEDULES: Final = ("unknown", "static", "dynamic", "guided", "runtime", "auto")
 _WHOLE: Final = 2**32 - 1  # iterations of a chunk that has too many to be written
@@ -58,7 +58,9 @@ class RankEvents:
     ``address``. Loops, by number: ``loop_type``, ``schedule``, ``loop_iterations``, ``chunk_iterations``. Chunks, by
     loop: ``chunk_loop``, ``first_iteration``, ``num_iterations``, ``chunk_cpu_ns``. ``num_unknown``: dependences of
     kinds that are not known, taken for inout. Of ``counter_names``, where they were read at events: ``task_counts``
-    int64[task instances, counters] and ``chunk_counts`` int64[chunks, counters], -1 where not all was counted.
+    int64[task instances, counters] and ``chunk_counts`` int64[chunks, counters], -1 where not all was counted. Page
+    faults: ``fault_operation``, ``fault_event`` (row of the event that ends where they were, -1 where an operation
+    does), ``num_faults``.
     """
 
     kind: np.ndarray
@@ -87,6 +89,9 @@ class RankEvents:
     counter_names: tuple[str, ...]
     task_counts: np.ndarray
     chunk_counts: np.ndarray
+    fault_operation: np.ndarray
+    fault_event: np.ndarray
+    num_faults: np.ndarray
 
 
 def event_ids(process: Process) -> np.ndarray:
@@ -155,6 +160,7 @@ class _Records:
             counter_names=self.process.counter_names if len(self.process.event_counts) else (),
             task_counts=self._counts(lambda laps, totals: self._of_tasks(laps, totals, len(parent)), len(parent)),
             chunk_counts=self._counts(lambda laps, totals: self._between(laps, totals, *chunks[4:]), len(chunks[0])),
+            **self._page_faults(operation),
         )
 
     def _counts(self, add_up: Callable[[np.ndarray, np.ndarray], np.ndarray], size: int) -> np.ndarray:
@@ -207,6 +213,18 @@ class _Records:
             raise self._error(f"task instance {self.task[beyond[0]]} was never created", int(beyond[0]))
         flags = np.append(int(TaskFlag.initial), self.flags[created])
         return parent, np.append(0, self.extra[created]), flags, created
+
+    def _page_faults(self, operation: np.ndarray) -> dict[str, np.ndarray]:
+        """Counts of page faults: each is of what the event after it ends, or the operation, if that comes first."""
+        at = np.flatnonzero(self.kind == PAGE_FAULTS)
+        event = event_ids(self.process)[at]
+        of_event = operation[np.flatnonzero(self.is_event)] if len(event) else event
+        is_before = (event >= 0) & (of_event[event] == operation[at])
+        return {
+            "fault_operation": operation[at],
+            "fault_event": np.where(is_before, event, -1),
+            "num_faults": self.value[at],
+        }
 
     def _of_tasks(self, laps: np.ndarray, totals: np.ndarray, num_tasks: int) -> np.ndarray:
         """Of each instance, of time or what is counted like it (int64; ``laps`` of each record, ``totals`` before each

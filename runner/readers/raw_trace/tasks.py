@@ -46,6 +46,7 @@ def build(processes: Sequence[Process]) -> tuple[dict[str, pa.Table], list[Note]
         "events": _events(ranks, of_site, region_of),
         **_tasks(ranks, of_site),
         **_loops(ranks, of_site),
+        "page_faults": _page_faults(ranks),
     }
     counted, missing = counts.build(ranks)
     return {**tables, **counted}, [*_notes(processes, ranks), *notes, *missing]
@@ -164,6 +165,18 @@ def _loops(ranks: list[RankEvents], of_site: list[np.ndarray]) -> dict[str, pa.T
         },
     )
     return {"loops": loops, "loop_chunks": chunks}
+
+
+def _page_faults(ranks: list[RankEvents]) -> pa.Table:
+    return _table(
+        task_tables.PAGE_FAULTS_SCHEMA,
+        {
+            "rank": _rank_column(ranks, lambda rank: rank.num_faults),
+            "operation_id": [rank.fault_operation for rank in ranks],
+            "event_id": [rank.fault_event for rank in ranks],
+            "num_faults": [rank.num_faults for rank in ranks],
+        },
+    )
 
 
 def _rank_column(ranks: list[RankEvents], column: Callable[[RankEvents], np.ndarray]) -> list[np.ndarray]:

@@ -298,6 +298,7 @@ def _kept(workload: Workload, cut: np.ndarray, empty: np.ndarray) -> Workload:
     tables["counters"] = tables["counters"].set_column(number, tables["counters"].schema.field(number), renumbered)
     keep("dependencies", upto("dependencies"))
     keep("events", upto("events"))
+    keep("page_faults", upto("page_faults"))
     keep("tasks", upto("tasks"))
     keep("task_dependences", _among(workload, "task_dependences", "task_instance_id", tables["tasks"]))
     begun = tables["events"].filter(pc.equal(tables["events"].column("kind"), int(EventKind.loop_begin)))

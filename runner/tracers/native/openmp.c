@@ -373,6 +373,50 @@ static void on_work(int kind, int endpoint, ompt_data_t *region, ompt_data_t *da
     }
 }
 
+/* ---- what recording costs ---- */
+/* Events that nothing happened at, and the clocks, as often as it takes: the least of each. */
+static void measure_costs(void) {
+    enum { BATCHES = 20, PAIRS = 32 };
+    struct ms_stream *stream = &ms.streams[MS_EVENTS];
+    uint64_t used = *stream->used, burst = ms.burst_ns, of_events = UINT64_MAX, of_clock = UINT64_MAX, of_faults = UINT64_MAX;
+    uint32_t num_events = ms.num_events, position = ms.event_position;
+    int counts_events = ms.counts_events;
+    ms.counts_events = 0;
+    if (ms.detail_on || ms.watches_events || used + 2 * PAIRS * sizeof(struct ms_event) > stream->capacity) {
+        ms.counts_events = counts_events;
+        return;
+    }
+    for (int batch = 0; batch < BATCHES; batch++) {
+        ms_lap_restart();
+        uint64_t before = ms_wall();
+        for (int i = 0; i < PAIRS; i++) {
+            on_sync_region(OMPT_BARRIER_IMPLICIT, OMPT_SCOPE_BEGIN, NULL, NULL, NULL);
+            on_sync_region(OMPT_BARRIER_IMPLICIT, OMPT_SCOPE_END, NULL, NULL, NULL);
+        }
+        uint64_t events = ms_wall();
+        ms_thread_cpu();
+        uint64_t clock = ms_wall();
+        ms_count_faults();
+        uint64_t faults = ms_wall();
+        if (events - before < of_events) of_events = events - before;
+        if (clock - events < of_clock) of_clock = clock - events;
+        if (faults - clock < of_faults) of_faults = faults - clock;
+        *stream->used = used;
+        ms.num_events = num_events;
+        ms.event_position = position;
+    }
+    ms.counts_events = counts_events;
+    ms.burst_ns = burst;
+    ms.event_ns = of_events / (2 * PAIRS);
+    ms.clock_ns = of_clock;
+    ms.faults_ns = of_faults;
+    ms.faults = ms_count_faults();
+    ms.recorded_ns = 0;
+    ms_define("{\"event_ns\": %llu, \"clock_ns\": %llu, \"faults_ns\": %llu}", (unsigned long long)ms.event_ns,
+              (unsigned long long)ms.clock_ns, (unsigned long long)ms.faults_ns);
+    ms_lap_restart();
+}
+
 /* ---- the tool ---- */
 struct lookup { uintptr_t address; struct range *range; };
 
@@ -418,6 +462,7 @@ static int initialize(ompt_function_lookup_t lookup, int device, ompt_data_t *to
         if (set(callbacks[i].event, callbacks[i].callback) != 5) /* always */
             ms_define("{\"unreported\": \"%s\"}", callbacks[i].name);
     openmp.is_tool = 1;
+    measure_costs();
     return 1;
 }
 

@@ -157,6 +157,7 @@ void ms_times_start(void) {
 
 void ms_times_restart(void) {
     ms.phase_wall = ms.lap_wall;
+    ms.recorded_ns = 0;
     if (ms.lap_wall - read_wall < MS_LAP_NS) return;
     uint64_t process = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     if (process - read_process > ms.lap_cpu - read_thread + MS_LAP_NS / 50) read_threads(0);
@@ -175,6 +176,7 @@ void ms_times_restart(void) {
 struct ms_times ms_times_since(uint64_t wall, uint64_t cpu) {
     struct ms_times times = {cpu, cpu, cpu};
     uint64_t passed = wall - ms.phase_wall;
+    passed -= ms.recorded_ns < passed ? ms.recorded_ns : passed;
     if (MS_LIKELY(passed < MS_LAP_NS)) return times;
     uint64_t process = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - read_process, own = ms_thread_cpu() - read_thread;
     uint64_t others = process > own ? process - own : 0, delay = 0, delay_now, slices;

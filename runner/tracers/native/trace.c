@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -271,6 +272,29 @@ void ms_window(void) {
     if (ms_detail_window) ms_detail_window(open);
 }
 
+/* ---- page faults ---- */
+int64_t ms_count_faults(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) ? ms.faults : (int64_t)usage.ru_minflt;
+}
+
+void ms_page_faults(void) {
+    struct ms_stream *stream = &ms.streams[MS_EVENTS];
+    int64_t now = ms_count_faults(), since = now - ms.faults;
+    if (!since) return;
+    if (*stream->used + sizeof(struct ms_event) > stream->capacity) {
+        ms_flush(MS_EVENTS);
+        now = ms_count_faults(); /* without those of writing it */
+        ms_lap_restart();
+    }
+    ms.faults = now;
+    if (!ms.active) return;
+    struct ms_event *record = (struct ms_event *)(stream->data + *stream->used);
+    *record = (struct ms_event){.kind = MS_PAGE_FAULTS, .num_operations = ms.num_operations, .task = ms.task, .value = since};
+    *stream->used += sizeof *record;
+    ms.num_events++;
+}
+
 /* ---- operations ---- */
 static struct ms_operation *pending;
 static const char *pending_frame;
@@ -345,7 +369,8 @@ struct ms_operation *ms_begin_in(unsigned call, const void *frame) {
     }
     if (ms.depth++) return NULL;
     pending_frame = frame;
-    uint64_t cpu = ms.burst_ns + ms_lap(), wall = ms.lap_wall;
+    uint64_t lap = ms_lap(), cpu = ms.burst_ns + lap, wall = ms.lap_wall;
+    if (lap >= MS_FAULTS_NS && ms.faults_ns) ms_page_faults();
     struct ms_times times = ms_times_of_phase(wall, cpu);
     int64_t counted[MS_MOST_COUNTERS];
     int num_counted = MS_UNLIKELY(ms.num_counters) ? ms_counters_since(counted) : 0;
@@ -406,6 +431,7 @@ void ms_end(struct ms_operation *operation, int repeats) {
     if (repeats) ms.position++;
     ms_window();
     if (MS_UNLIKELY(ms.num_counters)) ms_counters_restart();
+    if (ms.faults_ns) ms.faults = ms_count_faults(); /* those inside MPI are nobody's */
     ms_lap_restart();
     ms_times_restart();
 }

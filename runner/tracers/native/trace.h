@@ -96,6 +96,9 @@ struct ms_state {
     uint64_t phase_wall; /* when the last operation ended */
     int is_threaded; /* several threads may call MPI */
     uint64_t burst_ns;  /* CPU time since the last operation, in laps already taken */
+    uint64_t event_ns, clock_ns, faults_ns; /* what an event, the CPU clock and counting page faults take: see ms_own_lap */
+    uint64_t recorded_ns; /* what was taken off laps for that since the phase began */
+    int64_t faults;     /* minor page faults of the traced thread, when last counted */
     int rank, num_ranks; /* once they are known; 0 of 0 */
     int pauses;         /* how deep the traced thread is in stand-ins, whose time is nobody's */
     uint64_t part_ns;   /* of burst_ns, what came before the phase's clocks were restarted after a pause */
@@ -205,6 +208,19 @@ static inline uint64_t ms_lap(void) {
     ms.lap_pending = 0;
     return lap;
 }
+/* A lap without what recording its event takes. Laps from MS_FAULTS_NS on end with a count of page faults. */
+#define MS_FAULTS_NS 10000
+static inline uint64_t ms_own_lap(void) {
+    uint64_t lap = ms_lap(), cost = ms.event_ns;
+    if (MS_UNLIKELY(lap >= MS_FAULTS_NS)) cost += ms.faults_ns + (lap >= MS_LAP_NS ? ms.clock_ns : 0);
+    if (MS_UNLIKELY(cost > lap)) cost = lap;
+    ms.recorded_ns += cost;
+    return lap - cost;
+}
+/* Record the page faults since the last count, if there are any, for the event or operation that comes next. */
+enum { MS_PAGE_FAULTS = 68 };
+int64_t ms_count_faults(void) MS_HIDDEN;
+void ms_page_faults(void) MS_HIDDEN;
 /* Begin a lap here: what came before belongs to nobody (time inside MPI or the tracer). */
 static inline void ms_lap_restart(void) {
     ms.lap_cpu = ms_thread_cpu();
@@ -217,8 +233,9 @@ static inline struct ms_event *ms_event(unsigned kind) {
     if (MS_UNLIKELY(!ms.active)) return NULL;
     if (MS_UNLIKELY(ms.counts_events)) ms_counters_take();
     struct ms_stream *stream = &ms.streams[MS_EVENTS];
-    uint64_t lap = ms_lap();
+    uint64_t lap = ms_own_lap();
     ms.burst_ns += lap;
+    if (MS_UNLIKELY(lap >= MS_FAULTS_NS && ms.faults_ns)) ms_page_faults();
     if (MS_UNLIKELY(*stream->used + sizeof(struct ms_event) > stream->capacity)) {
         ms_flush(MS_EVENTS);
         if (!ms.active) return NULL;

@@ -278,6 +278,10 @@ def test_all_tables_end_with_the_operations(write_trace) -> None:
         "chunk_counters": [
             {"rank": 0, "loop_id": loop, "first_iteration": 0, "counter": "task-clock", "value": 7} for loop in (0, 1)
         ],
+        "page_faults": [
+            {"rank": 0, "operation_id": operation, "event_id": event, "num_faults": 1 + operation}
+            for operation, event in ((1, 0), (2, -1), (3, 2))
+        ],
         "iterations": [
             {
                 "rank": 0, "iteration": i, "first_operation_id": 1 + i, "end_operation_id": 2 + i, "first_event_id": 0,
@@ -309,6 +313,7 @@ def test_all_tables_end_with_the_operations(write_trace) -> None:
     assert left("loop_chunks", "loop_id") == [0]
     assert left("task_counters", "task_instance_id") == [0, 1]
     assert left("chunk_counters", "loop_id") == [0]
+    assert left("page_faults", "num_faults") == [2, 3]
     assert left("iterations", "end_operation_id") == [2]
     assert left("dependencies", "operation_id") == [1, 2]
     assert told(trimmed.notes) == ("a note",)

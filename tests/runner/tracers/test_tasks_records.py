@@ -23,7 +23,7 @@ from manyscale.runner.readers.raw_trace.files import (
     OPERATIONS,
     Process,
 )
-from manyscale.runner.readers.raw_trace.task_events import DEPENDENCE, LOOP, PARENT, UNKNOWN_DEPENDENCE
+from manyscale.runner.readers.raw_trace.task_events import DEPENDENCE, LOOP, PAGE_FAULTS, PARENT, UNKNOWN_DEPENDENCE
 
 _E = EventKind
 _BASE = 0x5000
@@ -207,6 +207,19 @@ def test_chunks_hold_all_time_to_the_next_one(tmp_path: Path) -> None:
     chunks = rows(tables, "loop_chunks", "loop_id", "first_iteration", "num_iterations", "cpu_ps")
     assert chunks == [(0, 0, 4, (4 + 128 + 8) * 1000), (0, 4, 4, 16_000), (1, 0, -1, 64_000)]
     assert rows(tables, "events", "task_type_id") == [1, 1, 0, 1, 1, 1, 1]
+
+
+def test_page_faults_are_of_what_the_next_event_or_operation_ends(tmp_path: Path) -> None:
+    events = [
+        (PAGE_FAULTS, 0, 0, 0, 0, 3, 0),
+        (_E.loop_begin, 0, 0, 0, 2, 0, 1),
+        (PAGE_FAULTS, 0, 0, 0, 0, 5, 0),  # an operation comes before the loop's end
+        (_E.loop_end, 0, 1, 0, 0, 0, 64),
+        (PAGE_FAULTS, 0, 1, 0, 0, 7, 0),
+    ]
+    one = process(tmp_path, events, [(4, 3)], rest_ns=100)
+    tables, _ = native_tasks.build([one])
+    assert rows(tables, "page_faults", "operation_id", "event_id", "num_faults") == [(0, 0, 3), (0, -1, 5), (1, -1, 7)]
 
 
 def test_places_are_the_same_in_all_ranks_wherever_they_were_loaded(tmp_path: Path) -> None:
