@@ -162,6 +162,8 @@ void ms_counters_take(void) {
     for (int i = 0; i < num_defined; i++) of_event[i] = -1;
 }
 
+void ms_counters_go_on(void) { read_all(&latest); }
+
 void ms_counters_put(void) {
     if (!ms.active) return;
     ms_append(MS_COUNTS, of_event, (uint64_t)num_defined * sizeof *of_event);

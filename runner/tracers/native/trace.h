@@ -153,6 +153,8 @@ int ms_counters_since(int64_t *increase) MS_HIDDEN __attribute__((weak));
 void ms_counters_restart(void) MS_HIDDEN __attribute__((weak));
 void ms_counters_take(void) MS_HIDDEN __attribute__((weak));
 void ms_counters_put(void) MS_HIDDEN __attribute__((weak));
+/* Leave out what was counted since the last take. */
+void ms_counters_go_on(void) MS_HIDDEN __attribute__((weak));
 /* Append to a stream's buffer. */
 void ms_append(int stream, const void *data, uint64_t bytes) MS_HIDDEN;
 
