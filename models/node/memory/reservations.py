@@ -59,7 +59,7 @@ def _reserve_later(taken, resource, cycle, amount):  # type: ignore[no-untyped-d
     free = taken[window & _MASK, resource]
     while free >= end:
         if free - end > _FURTHEST:
-            taken[0, -1] += 1.0
+            taken[0, taken.shape[1] - 1] += 1.0  # not -1: kernels take no negative indices
             return cycle
         window = np.int64(free * _PER_CYCLE)
         end = (window + 1) * WINDOW

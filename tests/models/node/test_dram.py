@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from node_memory import CORE, DRAM, caches, flow, node
 
+from manyscale.models.kernels import allocation_free, by_reference
 from manyscale.models.node.memory.reservations import HORIZON, WINDOW, new_reservations, reserve
 from manyscale.models.node.memory.system import MemorySystem, new_memory_system
 
@@ -72,6 +73,28 @@ def test_requests_of_a_former_turn_are_counted() -> None:
         reserve(taken, 0, HORIZON, 64.0)
     assert reserve(taken, 0, 3.0, 10.0) == 3.0
     assert taken[0, -1] == 1.0
+
+
+class _Ring(NamedTuple):
+    taken: np.ndarray
+
+
+@allocation_free
+def _reserve(ring, cycle, amount):  # type: ignore[no-untyped-def]
+    """As in the kernels of the memory system, where no index may be negative."""
+    ring = by_reference(ring)
+    return reserve(ring.taken, 0, cycle, amount)
+
+
+@pytest.mark.theory
+def test_a_request_of_another_turn_is_counted_and_touches_no_other_memory() -> None:
+    around = np.full((3, *new_reservations(1).shape), 7.0)
+    around[1] = new_reservations(1)
+    for _ in range(10):
+        _reserve(_Ring(around[1]), HORIZON, 64.0)
+    assert _reserve(_Ring(around[1]), 3.0, 10.0) == 3.0
+    assert around[1, 0, -1] == 1.0
+    assert np.all(around[[0, 2]] == 7.0)
 
 
 def system(num_cores: int = 1, buffers: int = 40, **changes: Any) -> MemorySystem:
