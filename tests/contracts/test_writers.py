@@ -71,7 +71,7 @@ def of_launches():
 
 @pytest.mark.parametrize("name", names("writer"))
 def test_built_in(name, request):
-    special = {"paraver-cores": "of_tasks", "paraver-gpu": "of_launches"}
+    special = {"paraver": "of_tasks", "paraver-gpu": "of_launches"}
     result = request.getfixturevalue(special[name]) if name in special else None
     check_writer(lookup("writer", name), result, parse=PARSERS.get(name))
 

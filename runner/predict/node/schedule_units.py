@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from manyscale.models.node.burst import ScheduledPhases
 
 KIND: Final = "node-schedule"
-VERSION: Final = 4  # raised when results change, by a change of the scheduler or of how programs are built, too
+VERSION: Final = 5  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
 KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 
@@ -210,8 +210,8 @@ class _Rank:
             "num_instances": np.array([instances], np.int64),
             "num_ids": np.array([self.program.num_instances * (int(self.repetition.max()) + 1)], np.int64),
             "simulated_before": np.where(self.simulated < 0, -1, self.operation[self.simulated]).astype(np.int32),
-            "simulated_begin_ps": self._offsets(np.array([each[0] for each in makespans]), 0)[self.simulated],
-            **self._stretches(runtime),
+            "simulated_begin_ps": self._offsets(makespans, 0)[self.simulated],
+            **self._stretches(runtime, makespans),
         }
 
     def _run(self, runtime: RuntimeSystem, first: int, end: int, repetitions: int, **options: Any) -> ScheduledPhases:
@@ -230,7 +230,7 @@ class _Rank:
             base[self.operation[phase], : len(values)] += values - values[-1]
         return base[self.base, np.minimum(self.repetition, base.shape[1] - 1)]
 
-    def _stretches(self, runtime: RuntimeSystem) -> Arrays:
+    def _stretches(self, runtime: RuntimeSystem, makespans: list[np.ndarray]) -> Arrays:
         """Stretches of the iterations that are kept, in the order of operations and time."""
         kept = self.parameters["keep"]
         rows: list[np.ndarray] = []
@@ -243,13 +243,13 @@ class _Rank:
             of = self.program.phase_iteration
             choices = [(np.flatnonzero(~simulated & (of == traced)), number, again) for number, traced, again in kept]
         for phases, _, again in choices:
+            offset = self._offsets(makespans, again)
             for first, end in _consecutive(phases):
                 found = self._run(runtime, first, end, 1, first_repetition=again, keep=True)
                 stretch = found.stretches.copy()
-                offset = self._offsets(found.makespan_ps[0], first)
                 place = self._place(self.operation[first + stretch["phase"]], again)
-                stretch["start_ps"] += offset[stretch["phase"]]
-                stretch["end_ps"] += offset[stretch["phase"]]
+                stretch["start_ps"] += offset[first + stretch["phase"]]
+                stretch["end_ps"] += offset[first + stretch["phase"]]
                 rows.append(stretch[place >= 0])
                 operations.append(place[place >= 0])
                 again_of.append(np.full(len(operations[-1]), again))
@@ -272,11 +272,12 @@ class _Rank:
             "end_ps": stretch["end_ps"].astype(np.int64),
         }
 
-    def _offsets(self, makespan_ps: np.ndarray, first: int) -> np.ndarray:
-        """When each phase begins after the first one before the same operation."""
-        operation = self.operation[first : first + len(makespan_ps)]
+    def _offsets(self, makespans: list[np.ndarray], again: int) -> np.ndarray:
+        """When each phase begins, in a repetition, after the first one before the same operation began, be that of
+        another iteration."""
+        makespan_ps = np.array([each[min(again, len(each) - 1)] for each in makespans], np.int64)
         until = np.cumsum(makespan_ps) - makespan_ps
-        return until - until[np.searchsorted(operation, operation, "left")]
+        return until - until[np.searchsorted(self.operation, self.operation, "left")]
 
     def _place(self, operation: np.ndarray, again: int) -> np.ndarray:
         """Operation of the result that an operation of the traced program is in its repetition, -1 if there is none."""

@@ -6,6 +6,7 @@ labels.c), and the .pcf files that it wrote.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from manyscale.models.workload import OperationKind
@@ -17,6 +18,21 @@ SEND_SIZE: Final = 50100001
 RECEIVE_SIZE: Final = 50100002
 ROOT: Final = 50100003
 COMMUNICATOR: Final = 50100004
+
+TASK_TYPE: Final = 60000023  # "Executed OpenMP task function" of Extrae 4 (TASKFUNC_EV), known to its configurations
+TASK_INSTANCE: Final = 60000028  # "OMP task ID" of Extrae 4 (TASKID_EV)
+CREATOR: Final = 63910001  # types of our own
+MODEL: Final = 63910002
+IPC: Final = 63910003
+# PAPI's presets: 42000000 + their number (papiStdEventDefs.h)
+INSTRUCTIONS: Final = 42000050
+CYCLES: Final = 42000059
+MISSES: Final = (42000000, 42000002, 42000004)  # data cache misses of levels 1 to 3
+COUNTERS: Final = {
+    INSTRUCTIONS: "PAPI_TOT_INS [Instructions completed]",
+    CYCLES: "PAPI_TOT_CYC [Total cycles]",
+    **{number: f"PAPI_L{level}_DCM [L{level} data cache misses]" for level, number in enumerate(MISSES, start=1)},
+}
 
 # state of a result -> state of Paraver
 STATE_NUMBERS: Final = {"compute": 1, "send": 4, "receive": 3, "wait": 8, "collective": 13, "overhead": 15}
@@ -111,3 +127,21 @@ def configuration() -> str:
         f"1    {COMMUNICATOR}    Communicator in MPI Global OP\n"
     )
     return _OPTIONS + "\n\n".join(blocks)
+
+
+def of_instances(types: Sequence[str], models: Sequence[str]) -> str:
+    """What stands behind it where cores are shown: names of task types and of models, and what is told of instances."""
+    blocks = [
+        _values(TASK_TYPE, "Task type", types),
+        f"EVENT_TYPE\n0    {TASK_INSTANCE}    Task instance: instance_id + 1\n"
+        f"0    {CREATOR}    Created by task instance: instance_id + 1\n",
+        _values(MODEL, "Model that its time is from", models),
+        f"EVENT_TYPE\n7    {IPC}    IPC of the task instance x 1000\n",
+        "EVENT_TYPE\n" + "".join(f"7    {number}    {name}\n" for number, name in COUNTERS.items()),
+    ]
+    return "\n\n" + "\n\n".join(blocks)
+
+
+def _values(event_type: int, label: str, names: Sequence[str]) -> str:
+    values = "".join(f"{number}   {' '.join(name.split())}\n" for number, name in enumerate(names, start=1))
+    return f"EVENT_TYPE\n9    {event_type}    {label}\nVALUES\n0   End\n{values}"

@@ -20,7 +20,7 @@ from manyscale.runner.readers.paraver.labels import STATES
 from manyscale.runner.report.gpu_blocks import TimedBlocks, timed_blocks
 from manyscale.runner.report.gpu_tracks import GpuTracks, gpu_tracks
 from manyscale.runner.report.paraver.files import opened_prv
-from manyscale.runner.report.paraver.ranks import Records, nanoseconds, write_sorted
+from manyscale.runner.report.paraver.records import Records, nanoseconds, write_sorted
 from manyscale.runner.report.text_columns import integers, join, picked
 from manyscale.runner.run.results import Result
 

@@ -1,10 +1,12 @@
-"""Timeline as a Paraver trace: ``trace.prv``, ``trace.pcf`` and ``trace.row``.
+"""The timeline of a run as one Paraver trace: ``trace.prv``, ``trace.pcf`` and ``trace.row``.
 
 Format: BSC's "Paraver: Parallel Program Visualization and Analysis tool; Trace file description" (2001) as Extrae
-writes it. One application, a task per rank with one thread, a CPU per rank on the node where the rank is placed.
+writes it. One application, a task per rank with a thread per core where cores are shown, else one (hierarchy.py); what
+cores did is in instances.py.
 
 * Times are nanoseconds, rounded to nearest. States that round to no duration are left out.
-* Every MPI operation has an event at its begin and one of value 0 at its end, those without duration too.
+* Every MPI operation has an event at its begin and one of value 0 at its end, those without duration too. All of them
+  are on the first thread of their rank.
 * A communication's logical and physical send are the time at which the send was posted, its physical receive is the
   arrival. The logical receive is the time at which the receive was posted, or the arrival where a wildcard receive may
   have taken the message.
@@ -17,121 +19,85 @@ Cost: O(records log records); measured 0.4 us of CPU a record. Memory: some 60 B
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload import OperationKind
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.collective_sizes import CollectiveSizes, collective_sizes
+from manyscale.runner.report.core_rows import CoreRows, core_rows
 from manyscale.runner.report.operation_times import column, operation_times, receive_rows
 from manyscale.runner.report.paraver.files import opened_prv
-from manyscale.runner.report.text_columns import batches, contents, integers, join, picked
+from manyscale.runner.report.paraver.hierarchy import Hierarchy
+from manyscale.runner.report.paraver.instances import computing, records_of
+from manyscale.runner.report.paraver.records import Records, nanoseconds, write_sorted
+from manyscale.runner.report.paraver.views import write_views
+from manyscale.runner.report.text_columns import integers, join, picked
 from manyscale.runner.run.results import STATES, Result
-
-_DATE: Final = "01/01/2000 at 00:00"
-_PS_PER_NS: Final = 1000
 
 
 def write(result: Result, directory: Path) -> None:
-    """Write the three files; equal results give equal bytes."""
-    nodes, node_of_rank = _nodes(result)
-    cpu_of_rank = np.empty(len(node_of_rank), np.int64)
-    cpu_of_rank[np.argsort(node_of_rank, kind="stable")] = np.arange(1, len(node_of_rank) + 1)
-    who = [f"{cpu}:1:{rank}:1:" for rank, cpu in enumerate(cpu_of_rank.tolist(), start=1)]
-    records = [_states(result, who), _events(result, who), _communications(result, who)]
+    """Write the three files, and views (views.py); equal results give equal bytes."""
+    rows = core_rows(result)
+    threads = _hierarchy(result, rows)
+    who = threads.who_of_ranks
+    instances = [] if rows is None else records_of(rows, threads)
+    records = [_states(result, who, rows), *instances[:1], _events(result, who), *instances[1:]]
+    records.append(_communications(result, who))
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
     with opened_prv(directory / "trace.prv") as file:
-        file.write(header(result.workload, node_of_rank, end_ns).encode())
+        file.write(threads.header(result.workload, end_ns).encode())
         write_sorted(file, records)
-    (directory / "trace.pcf").write_text(labels.configuration())
-    (directory / "trace.row").write_text(names(nodes, node_of_rank))
+    names = "" if rows is None else labels.of_instances(rows.types, rows.models)
+    (directory / "trace.pcf").write_text(labels.configuration() + names, encoding="utf-8", errors="backslashreplace")
+    (directory / "trace.row").write_text(threads.names())
+    write_views(directory, rows)
 
 
-def _nodes(result: Result) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the nodes in use, and per rank the index of its node among them."""
+def _hierarchy(result: Result, rows: CoreRows | None) -> Hierarchy:
+    """Ranks on their nodes; those whose cores are shown with a thread for each core that they have."""
     placement: Any = result.resolved.get("placement")
     num_ranks = result.workload.num_ranks
     nodes = np.arange(num_ranks) if placement is None else np.asarray(placement, np.int64)
     if nodes.shape != (num_ranks,):
         raise ValueError(f"the placement has {nodes.size} entries for {num_ranks} ranks")
     used, index = np.unique(nodes, return_inverse=True)
-    return used, index
+    width = np.ones(num_ranks, np.int64)
+    if rows is not None:
+        mapping: Any = result.resolved.get("mapping")
+        width[rows.rank] = 1 if mapping is None else int(mapping.get("cores_per_rank", 1))
+        np.maximum.at(width, rows.rank, rows.core + 1)
+    return Hierarchy(index, width, used)
 
 
-def header(workload: Workload, node_of_rank: np.ndarray, end_ns: int) -> str:
-    cpus = ",".join(map(str, np.bincount(node_of_rank).tolist()))
-    tasks = ",".join(f"1:{node}" for node in (node_of_rank + 1).tolist())
-    offsets, members = workload.lists("communicators", "members")
-    groups = [members[a:b] + 1 for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
-    lines = [
-        f"c:1:{number}:{len(group)}:{':'.join(map(str, group.tolist()))}\n"
-        for number, group in enumerate(groups, start=1)
-        if len(group)
-    ]
-    num_nodes, num_ranks = int(node_of_rank.max()) + 1, workload.num_ranks
-    head = f"#Paraver ({_DATE}):{end_ns}_ns:{num_nodes}({cpus}):1:{num_ranks}({tasks}),{len(lines)}\n"
-    return head + "".join(lines)
-
-
-def names(nodes: np.ndarray, node_of_rank: np.ndarray) -> str:
-    """The .row file: names of CPUs, nodes and threads."""
-    num_ranks = len(node_of_rank)
-    on_node = np.sort(node_of_rank)
-    cpus = "".join(f"{cpu}.node{nodes[node]}\n" for cpu, node in enumerate(on_node.tolist(), start=1))
-    threads = "".join(f"THREAD 1.{rank}.1\n" for rank in range(1, num_ranks + 1))
-    on_nodes = "".join(f"node{node}\n" for node in nodes.tolist())
-    return (
-        f"LEVEL CPU SIZE {num_ranks}\n{cpus}\n"
-        f"LEVEL NODE SIZE {len(nodes)}\n{on_nodes}\n"
-        f"LEVEL THREAD SIZE {num_ranks}\n{threads}"
-    )
-
-
-@dataclass(frozen=True)
-class Records:
-    """Records of one type, each rank's in order of time: when each happens and ends, and the lines of some of them."""
-
-    time_ns: np.ndarray
-    last_ns: np.ndarray
-    lines: Callable[[np.ndarray], pa.Array]
-
-
-def write_sorted(file: BinaryIO, records: list[Records]) -> None:
-    """All records by time; at equal time by type, and within a type in their own order."""
-    bounds = np.cumsum([0, *(len(part.time_ns) for part in records)])
-    order = np.argsort(np.concatenate([part.time_ns for part in records]), kind="stable")
-    for batch in batches(len(order)):
-        rows = order[batch]
-        owner = np.searchsorted(bounds, rows, side="right") - 1
-        places = [np.flatnonzero(owner == index) for index in range(len(records))]
-        texts = [part.lines(rows[at] - bounds[i]) for i, (part, at) in enumerate(zip(records, places, strict=True))]
-        place = np.empty(len(rows), np.int64)
-        place[np.concatenate(places)] = np.arange(len(rows))
-        file.write(contents(pa.concat_arrays(texts).take(to_arrow(place))))
-
-
-def nanoseconds(picoseconds: np.ndarray) -> np.ndarray:
-    return (picoseconds + _PS_PER_NS // 2) // _PS_PER_NS
-
-
-def _states(result: Result, who: list[str]) -> Records:
-    begin, end = (nanoseconds(column(result.ranks, name)) for name in ("start_ps", "end_ps"))
+def _states(result: Result, who: list[str], rows: CoreRows | None) -> Records:
+    """Of first threads: states of ranks; where cores tell what a rank computes, what they leave over (instances.py)."""
+    rank, state = column(result.ranks, "rank"), column(result.ranks, "state")
+    start, stop = column(result.ranks, "start_ps"), column(result.ranks, "end_ps")
+    number = np.array([labels.STATE_NUMBERS[name] for name in STATES], np.int64)[state]
+    if rows is not None:
+        is_compute = state == STATES.index("compute")
+        mine = np.flatnonzero(is_compute)
+        index, *parts, own = computing(rank[mine], start[mine], stop[mine], rows)
+        others = np.flatnonzero(~is_compute)
+        rank = np.concatenate((rank[others], rank[mine][index]))
+        start, stop = (np.concatenate((a[others], b)) for a, b in zip((start, stop), parts, strict=True))
+        number = np.concatenate((number[others], own))
+        order = np.lexsort((start, rank))
+        rank, start, stop, number = (each[order] for each in (rank, start, stop, number))
+    begin, end = nanoseconds(start), nanoseconds(stop)
     keep = begin < end
-    begin, end = begin[keep], end[keep]
-    rank, state = column(result.ranks, "rank")[keep], column(result.ranks, "state")[keep]
+    begin, end, rank, number = begin[keep], end[keep], rank[keep], number[keep]
     prefix = [f"1:{name}" for name in who]
-    suffix = [f":{labels.STATE_NUMBERS[name]}\n" for name in STATES]
 
     def lines(rows: np.ndarray) -> pa.Array:
         return join(
-            picked(prefix, rank[rows]), integers(begin[rows]), ":", integers(end[rows]),
-            picked(suffix, state[rows]),
+            picked(prefix, rank[rows]), integers(begin[rows]), ":", integers(end[rows]), ":", integers(number[rows]),
+            "\n",
         )  # fmt: skip
 
     return Records(begin, end, lines)

@@ -1,10 +1,10 @@
 """Timeline as Chrome trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open: ``trace.json.gz``.
 
 Format: "Trace Event Format" (Google, 2016). One process, a track per rank (tid = rank + 1, since 0 is taken for the
-idle thread), a complete event per state, an arrow per point-to-point message; the critical path is a track of a second
-process, the use of links are counters of a third, launches of kernels and SMs are tracks of two more, cores are tracks
-of a process per rank. Times are microseconds with six decimals, exact to the picosecond; Perfetto itself cuts them to
-nanoseconds.
+idle thread), a complete event per state, an arrow per point-to-point message. Where cores were simulated each rank is
+a process, its first track its states, the others its cores (cores.py). The critical path is a track of a process, the
+use of links are counters of one, launches of kernels and SMs are tracks of two more. Times are microseconds with six
+decimals, exact to the picosecond; Perfetto itself cuts them to nanoseconds.
 
 * A state is named as the MPI call that it belongs to, compute as its region in the program, where the trace names one;
   its arguments are the state, the bytes that the rank sends and receives in the call, and the region.
@@ -23,6 +23,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,11 +35,13 @@ import pyarrow.compute as pc
 from manyscale.models.network.critical_path import KINDS
 from manyscale.models.workload import SENDS, OperationKind, Workload
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.collective_sizes import collective_sizes
+from manyscale.runner.report.core_rows import core_rows
 from manyscale.runner.report.operation_times import column, operation_rows, state_at
+from manyscale.runner.report.perfetto.cores import Creations, creations, write_cores, write_creations
 from manyscale.runner.report.perfetto.gpu import write_launches
+from manyscale.runner.report.perfetto.tracks import MARGIN_PS, inside, named_tracks, tracks_of_ranks
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
 from manyscale.runner.run.links import busy_ps, link_names
 from manyscale.runner.run.places import places
@@ -47,49 +50,39 @@ from manyscale.runner.run.results import STATES, Result
 MAX_ARROWS: Final = 1_000_000
 MAX_COUNTERS: Final = 32
 _COMPRESSION: Final = 1  # level 6 takes more than twice as long to save a sixth
-_MARGIN_PS: Final = 2_000  # cutting start and duration to nanoseconds moves the end of a slice by less than this
-_PROCESS: Final = '"pid":1'
-_FIRST_OF_CORES: Final = 10  # the processes before are the application, its critical path, its links and launches
 
 _log = logging.getLogger(__name__)
 
 
 def write(result: Result, directory: Path) -> None:
     """Write the file; equal results give equal bytes. What is left out is logged as a warning."""
+    rows = core_rows(result)
+    tracks = tracks_of_ranks(result.workload.num_ranks, has_cores=rows is not None)
     arrows = _arrows(result)
-    for note in arrows.notes:
+    created = None if rows is None else creations(rows, MAX_ARROWS)
+    for note in [*arrows.notes, *([] if created is None else created.notes)]:
         _log.warning("trace.json.gz: %s", note)
     with (
         (directory / "trace.json.gz").open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=_COMPRESSION) as file,
     ):
         file.write(b'{"traceEvents":[\n')
-        _write_states(file, result)
-        _write_arrows(file, result, arrows)
+        _write_states(file, result, tracks)
+        _write_arrows(file, result, arrows, tracks)
         _write_critical_path(file, result)
         _write_links(file, result.links)
-        write_cores(file, result.cores)
+        if rows is not None and created is not None:
+            write_cores(file, rows)
+            write_creations(file, rows, created)
         for note in write_launches(file, result):
             _log.warning("trace.json.gz: %s", note)
-        file.write(_tracks(result).encode())
+        file.write(named_tracks(result.workload.num_ranks, rows).encode())
         file.write(b'\n],\n"displayTimeUnit":"ns",\n"otherData":')
-        file.write(json.dumps(_metadata(result, arrows)).encode())
+        file.write(json.dumps(_metadata(result, arrows, created)).encode())
         file.write(b"}\n")
 
 
-def _tracks(result: Result) -> str:
-    """Names and order of the tracks."""
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": "application"}}
-    ]
-    for rank in range(result.workload.num_ranks):
-        common = {"ph": "M", "pid": 1, "tid": rank + 1}
-        events.append({**common, "name": "thread_name", "args": {"name": f"rank {rank}"}})
-        events.append({**common, "name": "thread_sort_index", "args": {"sort_index": rank}})
-    return ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
-
-
-def _write_states(file: gzip.GzipFile, result: Result) -> None:
+def _write_states(file: gzip.GzipFile, result: Result, tracks: Sequence[str]) -> None:
     """A slice per state: named as its MPI call, or, of compute, as its region where the trace names one."""
     workload, ranks = result.workload, result.ranks
     rank, state, operation = (column(ranks, name) for name in ("rank", "state", "operation_id"))
@@ -99,7 +92,7 @@ def _write_states(file: gzip.GzipFile, result: Result) -> None:
     regions = [json.dumps(name) for name in workload.tables["regions"].column("name").to_pylist()]
     computes = state == STATES.index("compute")
     calls = [f'"{call_name(known)}"' for known in OperationKind]
-    head = [f'{{"ph":"X",{_PROCESS},"tid":{r + 1},"ts":' for r in range(workload.num_ranks)]
+    head = [f'{{"ph":"X",{track},"ts":' for track in tracks]
     name = [f',"name":{each},"args":{{"operation_id":' for each in (*calls, '"compute"', *regions)]
     index = np.where(computes, len(calls) + 1 + region[row], workload.column("operations", "kind")[row])
     said = [f',"state":"{each}"' for each in STATES]
@@ -183,39 +176,6 @@ def _write_links(file: gzip.GzipFile, links: pa.Table | None) -> None:
         file.write((json.dumps(named, separators=(",", ":")) + ",\n").encode())
 
 
-def write_cores(file: gzip.GzipFile, cores: pa.Table | None) -> None:
-    """Task instances: a complete event per row, named as the task type, and the names of the tracks; those of a track
-    never overlap, cut to nanoseconds neither. Nothing where no cores were simulated."""
-    if cores is None or not cores.num_rows:
-        return
-    names = ("rank", "core", "start_ps", "end_ps", "task_instance_id")
-    rank, core, start, end, instance = (to_numpy(cores.column(name)) for name in names)
-    (kind, types), (model, models) = (codes_and_names(cores.column(name)) for name in ("task_type", "model"))
-    width = int(core.max()) + 1
-    known, track = np.unique(rank.astype(np.int64) * width + core, return_inverse=True)
-    tracks = [divmod(each, width) for each in known.tolist()]
-    head = [f'{{"ph":"X","pid":{_FIRST_OF_CORES + owner},"tid":{number + 1},"ts":' for owner, number in tracks]
-    called = [f',"name":{json.dumps(name)},"args":{{"task_instance_id":' for name in types]
-    tail = [f',"model":{json.dumps(name)}}}}},\n' for name in models]
-    for batch in batches(len(rank)):
-        text = join(
-            picked(head, track[batch]), microseconds(start[batch]),
-            ',"dur":', microseconds(end[batch] - start[batch]),
-            picked(called, kind[batch]), integers(instance[batch]), picked(tail, model[batch]),
-        )  # fmt: skip
-        file.write(contents(text))
-    events: list[dict[str, Any]] = []
-    for owner in dict.fromkeys(owner for owner, _ in tracks):
-        common = {"ph": "M", "pid": _FIRST_OF_CORES + owner, "tid": 1}
-        events.append({**common, "name": "process_name", "args": {"name": f"cores of rank {owner}"}})
-        events.append({**common, "name": "process_sort_index", "args": {"sort_index": _FIRST_OF_CORES + owner}})
-    for owner, number in tracks:
-        common = {"ph": "M", "pid": _FIRST_OF_CORES + owner, "tid": number + 1}
-        events.append({**common, "name": "thread_name", "args": {"name": f"core {number}"}})
-        events.append({**common, "name": "thread_sort_index", "args": {"sort_index": number}})
-    file.write("".join(json.dumps(event, separators=(",", ":")) + ",\n" for event in events).encode())
-
-
 @dataclass(frozen=True)
 class _Arrows:
     """Rows of ``messages`` that are drawn, times of both ends as drawn, and what is left out."""
@@ -237,31 +197,26 @@ def _arrows(result: Result) -> _Arrows:
     )
     start, end = (np.append(column(ranks, name), 0) for name in ("start_ps", "end_ps"))
     # (a message quicker than the margin arrives where it is sent: in what begins then)
-    quick = receive - send < 2 * _MARGIN_PS
+    quick = receive - send < 2 * MARGIN_PS
     num_ranks = result.workload.num_ranks
     sender = state_at(ranks, num_ranks, source, send, starts_before=False)
     receiver = state_at(ranks, num_ranks, destination, receive, starts_before=True)
     at_once = state_at(ranks, num_ranks, destination, receive, starts_before=False)
     receiver = np.where(quick, at_once, receiver)
-    drawn_send = _inside(send, start[sender], end[sender])
-    drawn_receive = _inside(receive, start[receiver], end[receiver])
+    drawn_send = inside(send, start[sender], end[sender])
+    drawn_receive = inside(receive, start[receiver], end[receiver])
     tied = (sender >= 0) & (receiver >= 0) & (drawn_send <= drawn_receive)
     if not tied.all():
         notes.append(f"no arrow for {np.count_nonzero(~tied)} messages that no two states tie")
     return _Arrows(chosen[tied], drawn_send[tied], drawn_receive[tied], notes)
 
 
-def _inside(time: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    return np.maximum(np.minimum(time, end - _MARGIN_PS), start)
-
-
-def _write_arrows(file: gzip.GzipFile, result: Result, arrows: _Arrows) -> None:
+def _write_arrows(file: gzip.GzipFile, result: Result, arrows: _Arrows, tracks: Sequence[str]) -> None:
     names = ("message_id", "source", "destination", "bytes", "tag")
     number, source, destination, size, tag = (column(result.messages, name)[arrows.message] for name in names)
-    tracks = range(result.workload.num_ranks)
-    shared = f'"name":"message","cat":"message",{_PROCESS}'
-    begin = [f'{{"ph":"s",{shared},"tid":{rank + 1},"id":' for rank in tracks]
-    finish = [f'{{"ph":"f","bp":"e",{shared},"tid":{rank + 1},"id":' for rank in tracks]
+    shared = '"name":"message","cat":"message"'
+    begin = [f'{{"ph":"s",{shared},{track},"id":' for track in tracks]
+    finish = [f'{{"ph":"f","bp":"e",{shared},{track},"id":' for track in tracks]
     for batch in batches(len(number)):
         identity = integers(number[batch])
         text = join(
@@ -273,13 +228,15 @@ def _write_arrows(file: gzip.GzipFile, result: Result, arrows: _Arrows) -> None:
         file.write(contents(text))
 
 
-def _metadata(result: Result, arrows: _Arrows) -> dict[str, Any]:
+def _metadata(result: Result, arrows: _Arrows, created: Creations | None) -> dict[str, Any]:
+    of_tasks = {} if created is None else {"creations": len(created.row)}
     return {
         "application": result.name,
         "target": result.machine.name,
         "ranks": result.workload.num_ranks,
         "messages": result.messages.num_rows,
         "arrows": len(arrows.message),
-        "left_out": arrows.notes,
+        **of_tasks,
+        "left_out": [*arrows.notes, *([] if created is None else created.notes)],
         "time": "ts and dur in us, exact to the picosecond",
     }

@@ -92,7 +92,7 @@ def _cores_chart(page: Page, cores: pa.Table) -> tuple[str, str]:
     chart = page.chart("cores", "figure", height, {"data": [data], "layout": layout}, "task types on cores over time")
     note = (
         "Each core has the colour of the task type that takes most of a column, grey where it is idle for more than "
-        "half of it. timeline/cores.parquet, trace.json.gz and cores.prv hold every task instance of the ranks and "
+        "half of it. timeline/cores.parquet, trace.json.gz and trace.prv hold every task instance of the ranks and "
         "iterations that the study's key timeline chooses."
     )
     if len(np.unique(rank)) > 1:

@@ -28,14 +28,9 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.collective_sizes import collective_sizes
 from manyscale.runner.report.operation_times import receive_rows
-from manyscale.runner.report.paraver.ranks import (
-    Records,
-    collective_details,
-    header,
-    names,
-    nanoseconds,
-    write_sorted,
-)
+from manyscale.runner.report.paraver.hierarchy import Hierarchy
+from manyscale.runner.report.paraver.ranks import collective_details
+from manyscale.runner.report.paraver.records import Records, nanoseconds, write_sorted
 from manyscale.runner.report.text_columns import integers, join, picked
 
 _PRESETS: Final = {"PAPI_TOT_INS": 42000050, "PAPI_TOT_CYC": 42000059}
@@ -76,8 +71,9 @@ def write_trace(workload: Workload, path: Path) -> None:
             "run's directory has the predicted one (trace.prv)"
         )
     begin, end = (nanoseconds(workload.column("measured", name)) for name in ("start_ps", "end_ps"))
-    who = [f"{rank}:1:{rank}:1:" for rank in range(1, workload.num_ranks + 1)]
-    node_of_rank = np.zeros(workload.num_ranks, np.int64)
+    one = np.ones(workload.num_ranks, np.int64)
+    threads = Hierarchy(0 * one, one, np.zeros(1, np.int64))
+    who = threads.who
     types = _counter_types(workload)
     records = [
         _states(workload, begin, end, who),
@@ -87,10 +83,10 @@ def write_trace(workload: Workload, path: Path) -> None:
     ]
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
     with path.open("wb") as file:
-        file.write(header(workload, node_of_rank, end_ns).encode())
+        file.write(threads.header(workload, end_ns).encode())
         write_sorted(file, records)
     path.with_suffix(".pcf").write_text(labels.configuration() + _counter_labels(types) + _region_labels(workload))
-    path.with_suffix(".row").write_text(names(np.zeros(1, np.int64), node_of_rank))
+    path.with_suffix(".row").write_text(threads.names())
 
 
 def _counter_types(workload: Workload) -> dict[str, int]:

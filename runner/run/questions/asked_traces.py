@@ -11,7 +11,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import study_runs
 
-_STEMS = ("trace", "cores", "gpu")  # of the files of traces
+_STEMS = ("trace", "gpu")  # of the files of traces
 
 
 def write_traces(directory: Path, kinds: Collection[str], cache: Path | None = None) -> list[Path]:

@@ -3,144 +3,241 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import re
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paraver_check
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.predict.node.tables import MODELS, cores_table
+from manyscale.runner.predict.node.tables import MODELS, cores_table, task_instances_table
 from manyscale.runner.readers import paraver as paraver_reader
 from manyscale.runner.report import text_columns
-from manyscale.runner.report.paraver import cores as paraver_cores
+from manyscale.runner.report.paraver import ranks as paraver
 from manyscale.runner.report.perfetto import ranks as perfetto
-from manyscale.runner.report.perfetto.ranks import write_cores
+from manyscale.runner.run.results import Result
 
 from . import tiny
 
 NAMES = ['solve"fast"', "sweep", "initial"]
-# rank, core, start, end, instance, type, model: ranks 1 and 4; rank 1's core 1 does nothing; times in ps
-ROWS = [
-    (1, 0, 0, 1_500_000, 0, -1, "burst"),
-    (1, 0, 1_500_000, 2_000_499, 3, 0, "detailed"),
-    (1, 2, 1_600_001, 1_600_301, 4, 1, "detailed"),  # less than half a nanosecond
-    (4, 1, 999_999, 9_000_500, -1, 1, "burst"),
+# Of tiny.two_ranks: in rank 0's first compute core 0 executes two instances and core 2 one; in rank 1's last one core 1
+# executes a chunk, so that core 0 schedules before. Times in ps.
+IN_COMPUTE = [
+    (0, 0, 0, 1_000_000, 0, -1, "burst"),
+    (0, 0, 1_000_000, 1_500_000, 3, 0, "detailed"),
+    (0, 2, 1_000_001, 1_000_301, 4, 1, "detailed"),  # less than half a nanosecond
+    (1, 1, 9_200_000, 10_000_400, -1, 1, "burst"),
 ]
+CREATORS = [-1, 0, 0, 2]
 
 TRACK = """\
-{"ph":"X","pid":11,"tid":1,"ts":0.000000,"dur":1.500000,"name":"initial","args":{"task_instance_id":0,"model":"burst"}},
-{"ph":"X","pid":11,"tid":1,"ts":1.500000,"dur":0.500499,"name":"solve\\"fast\\"","args":{"task_instance_id":3,"model":"detailed"}},
-{"ph":"X","pid":11,"tid":3,"ts":1.600001,"dur":0.000300,"name":"sweep","args":{"task_instance_id":4,"model":"detailed"}},
-{"ph":"X","pid":14,"tid":2,"ts":0.999999,"dur":8.000501,"name":"sweep","args":{"task_instance_id":-1,"model":"burst"}},
-{"ph":"M","pid":11,"tid":1,"name":"process_name","args":{"name":"cores of rank 1"}},
-{"ph":"M","pid":11,"tid":1,"name":"process_sort_index","args":{"sort_index":11}},
-{"ph":"M","pid":14,"tid":1,"name":"process_name","args":{"name":"cores of rank 4"}},
-{"ph":"M","pid":14,"tid":1,"name":"process_sort_index","args":{"sort_index":14}},
-{"ph":"M","pid":11,"tid":1,"name":"thread_name","args":{"name":"core 0"}},
-{"ph":"M","pid":11,"tid":1,"name":"thread_sort_index","args":{"sort_index":0}},
-{"ph":"M","pid":11,"tid":3,"name":"thread_name","args":{"name":"core 2"}},
-{"ph":"M","pid":11,"tid":3,"name":"thread_sort_index","args":{"sort_index":2}},
-{"ph":"M","pid":14,"tid":2,"name":"thread_name","args":{"name":"core 1"}},
-{"ph":"M","pid":14,"tid":2,"name":"thread_sort_index","args":{"sort_index":1}},
+{"ph":"X","pid":10,"tid":2,"ts":0.000000,"dur":1.000000,"name":"initial","args":{"instance_id":0,"task_instance_id":0,"creator_id":-1,"model":"burst"}},
+{"ph":"X","pid":10,"tid":2,"ts":1.000000,"dur":0.500000,"name":"solve\\"fast\\"","args":{"instance_id":1,"task_instance_id":3,"creator_id":0,"model":"detailed","instructions":800,"cycles":1000,"l1_misses":10,"ipc":0.800}},
+{"ph":"X","pid":10,"tid":4,"ts":1.000001,"dur":0.000300,"name":"sweep","args":{"instance_id":2,"task_instance_id":4,"creator_id":0,"model":"detailed"}},
+{"ph":"X","pid":11,"tid":3,"ts":9.200000,"dur":0.800400,"name":"sweep","args":{"instance_id":3,"task_instance_id":-1,"creator_id":2,"model":"burst"}},
 """
 
-# Rank 1 is task 1 of three cores (CPUs 1 to 3), rank 4 task 2 of two (CPUs 4 and 5). The run ends at 10,000.4 ns. At
-# equal times states come first, then the end of one instance, then the begin of the next; instance 4 rounds to nothing.
+# Of the same rows, all of them bursts. An instance is 2 ns shorter than it is, lest a viewer's cut lose the arrow; the
+# third is shorter than that.
+ARROWS = """\
+{"ph":"s","name":"creation","cat":"creation","pid":10,"tid":2,"id":1,"ts":0.998000},
+{"ph":"f","bp":"e","name":"creation","cat":"creation","pid":10,"tid":2,"id":1,"ts":1.000000},
+{"ph":"s","name":"creation","cat":"creation","pid":10,"tid":2,"id":2,"ts":0.998000},
+{"ph":"f","bp":"e","name":"creation","cat":"creation","pid":10,"tid":4,"id":2,"ts":1.000001},
+{"ph":"s","name":"creation","cat":"creation","pid":10,"tid":4,"id":3,"ts":1.000001},
+{"ph":"f","bp":"e","name":"creation","cat":"creation","pid":11,"tid":3,"id":3,"ts":9.200000},
+"""
+
+TRACKS = [
+    (10, 1, "rank 0", "MPI and computing"), (11, 1, "rank 1", "MPI and computing"), (10, 2, "rank 0", "core 0"),
+    (10, 4, "rank 0", "core 2"), (11, 3, "rank 1", "core 1"),
+]  # fmt: skip
+
+# Rank 1 is on the first node, its two cores are CPUs 1 and 2; rank 0's three are CPUs 3 to 5. At equal times states
+# come first, then MPI, then the end of one instance, then the begin of the next; instance 4 rounds to nothing.
 PRV = """\
-#Paraver (01/01/2000 at 00:00):10000_ns:2(3,2):1:2(3:1,2:2)
-1:1:1:1:1:0:1500:1
-2:1:1:1:1:0:60000023:3
-1:5:1:2:2:1000:9001:1
-2:5:1:2:2:1000:60000023:2
-1:1:1:1:1:1500:2000:1
-2:1:1:1:1:1500:60000023:0
-2:1:1:1:1:1500:60000023:1
-2:1:1:1:1:2000:60000023:0
-2:5:1:2:2:9001:60000023:0
+#Paraver (01/01/2000 at 00:00):10000_ns:2(2,3):1:2(3:2,2:1),1
+c:1:1:2:1:2
+1:1:1:2:1:0:1000:1
+1:3:1:1:1:0:1000:1
+2:3:1:1:1:0:50000003:31
+2:3:1:1:1:0:50000003:0
+2:1:1:2:1:0:50000003:31
+2:1:1:2:1:0:50000003:0
+2:3:1:1:1:0:60000023:3:60000028:1:63910001:0:63910002:1
+1:1:1:2:1:1000:4000:3
+1:3:1:1:1:1000:1500:1
+2:1:1:2:1:1000:50000001:2
+2:3:1:1:1:1000:60000023:0:60000028:0:63910001:0:63910002:0:63910003:0
+2:3:1:1:1:1000:60000023:1:60000028:2:63910001:1:63910002:3:63910003:800:42000050:0:42000059:0:42000000:0
+1:3:1:1:1:1500:4000:8
+2:3:1:1:1:1500:50000001:3
+2:3:1:1:1:1500:50000001:0
+2:3:1:1:1:1500:50000001:5
+2:3:1:1:1:1500:60000023:0:60000028:0:63910001:0:63910002:0:63910003:0:42000050:800:42000059:1000:42000000:10
+3:3:1:1:1:1500:1500:1:1:2:1:1000:4000:1000:7
+1:3:1:1:1:4000:5001:1
+1:1:1:2:1:4000:9000:13
+2:3:1:1:1:4000:50000001:0
+2:1:1:2:1:4000:50000001:0
+2:1:1:2:1:4000:50000002:10:50100001:8:50100002:8:50100004:1
+1:3:1:1:1:5001:9000:13
+2:3:1:1:1:5001:50000002:10:50100001:8:50100002:8:50100004:1
+1:1:1:2:1:9000:9200:7
+2:3:1:1:1:9000:50000002:0
+2:3:1:1:1:9000:50000003:32
+2:3:1:1:1:9000:50000003:0
+2:1:1:2:1:9000:50000002:0
+1:2:1:2:2:9200:10000:1
+2:2:1:2:2:9200:60000023:2:60000028:4:63910001:3:63910002:1
+2:1:1:2:1:10000:50000003:32
+2:1:1:2:1:10000:50000003:0
+2:2:1:2:2:10000:60000023:0:60000028:0:63910001:0:63910002:0:63910003:0
 """
 
-CORES_OF_RANKS = "rank 1 core 0\nrank 1 core 1\nrank 1 core 2\nrank 4 core 0\nrank 4 core 1\n"
-ROW = f"""\
+ROW = """\
 LEVEL CPU SIZE 5
-{CORES_OF_RANKS}
+1.node2
+2.node2
+3.node5
+4.node5
+5.node5
+
 LEVEL NODE SIZE 2
-rank 1
-rank 4
+node2
+node5
 
 LEVEL THREAD SIZE 5
-{CORES_OF_RANKS}"""
+THREAD 1.1.1
+THREAD 1.1.2
+THREAD 1.1.3
+THREAD 1.2.1
+THREAD 1.2.2
+"""
 
 
-def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+def table(rows: list[tuple[Any, ...]], creators: list[int] | None = None) -> pa.Table:
     columns = [np.array([row[i] for row in rows], np.int64) for i in range(6)]
     model, number = np.array([MODELS.index(row[6]) for row in rows], np.int64), np.arange(len(rows))
-    return cores_table(NAMES, *columns, model, number, np.full(len(rows), -1))
+    return cores_table(NAMES, *columns, model, number, np.array(creators or [-1] * len(rows), np.int64))
 
 
-def in_paraver(cores: pa.Table | None, directory: Path) -> list[str]:
-    """Names of the files written."""
-    paraver_cores.write(tiny.two_ranks(cores=cores), directory)
-    return sorted(path.name for path in directory.iterdir())
+def counted() -> pa.Table:
+    """What is known of the second row of IN_COMPUTE."""
+    numbers = (0, 0, 3, 0, 800, 1000.0, 10, 2, MODELS.index("detailed"), 5, 1, 0, 0, 1_000_000, 1_500_000)
+    return task_instances_table(NAMES, *(np.array([each]) for each in numbers))
+
+
+def of_five(rows: list[tuple[Any, ...]]) -> Result:
+    """Five ranks that compute for 20 ns each, and then wait for each other."""
+    load = tiny.workload(5, [tiny.operation(rank, "barrier") for rank in range(5)])
+    of_rank = ((0, 20_000, "compute", 0), (20_000, 30_000, "collective", 0))
+    states = tiny.states([(rank, *each) for rank in range(5) for each in of_rank])
+    return tiny.result(load, states, tiny.messages([]), cores=table(rows))
+
+
+def in_perfetto(result: Result, directory: Path) -> str:
+    perfetto.write(result, directory)
+    return gzip.decompress((directory / "trace.json.gz").read_bytes()).decode()
+
+
+def in_paraver(result: Result, directory: Path) -> Path:
+    paraver.write(result, directory)
+    return directory / "trace.prv"
 
 
 @pytest.mark.golden
-def test_tracks_derived_by_hand() -> None:
-    raw = io.BytesIO()
-    with gzip.GzipFile(fileobj=raw, mode="wb") as file:
-        write_cores(file, table(ROWS))
-    assert gzip.decompress(raw.getvalue()).decode() == TRACK
+def test_tracks_derived_by_hand(tmp_path: Path) -> None:
+    text = in_perfetto(tiny.two_ranks(cores=table(IN_COMPUTE, CREATORS), task_instances=counted()), tmp_path)
+    assert TRACK in text
+    bursts = [(*row[:6], "burst") for row in IN_COMPUTE]
+    text = in_perfetto(tiny.two_ranks(cores=table(bursts, CREATORS)), tmp_path)
+    assert ARROWS in text
+    assert text.count('"cat":"creation"') == 6
 
 
 @pytest.mark.contract
-def test_the_whole_trace_is_json_with_the_tracks_in_it(tmp_path: Path) -> None:
-    perfetto.write(tiny.two_ranks(cores=table(ROWS)), tmp_path)
-    with gzip.open(tmp_path / "trace.json.gz", "rt") as file:
-        events = json.load(file)["traceEvents"]
-    # (processes 1 to 3 are the application, its critical path and its links)
-    assert Counter(event["pid"] for event in events if event["ph"] == "X") == {1: 8, 11: 3, 14: 1}
-    assert sum(event["name"] == 'solve"fast"' for event in events) == 1
+def test_ranks_are_processes_of_their_states_and_cores(tmp_path: Path) -> None:
+    """With an arrow from states to states for the message, and none from what was not simulated to what was."""
+    text = in_perfetto(tiny.two_ranks(cores=table(IN_COMPUTE, CREATORS), task_instances=counted()), tmp_path)
+    trace = json.loads(text)
+    events = trace["traceEvents"]
+    assert Counter((event["pid"], event["tid"]) for event in events if event["ph"] == "X") == {
+        (10, 1): 4, (11, 1): 4, (10, 2): 2, (10, 4): 1, (11, 3): 1,
+    }  # fmt: skip
+    named = {
+        key: {event["pid"] if key == "process_name" else (event["pid"], event["tid"]): event["args"]["name"]
+              for event in events if event["name"] == key}
+        for key in ("process_name", "thread_name")
+    }  # fmt: skip
+    assert named["thread_name"] == {each[:2]: each[3] for each in TRACKS}
+    assert {each[0]: each[2] for each in TRACKS}.items() <= named["process_name"].items()
+    ends = [(event["ph"], event["pid"], event["tid"]) for event in events if event.get("cat") == "message"]
+    assert ends == [("s", 10, 1), ("f", 11, 1)]
+    assert trace["otherData"]["creations"] == sum(event.get("cat") == "creation" for event in events) / 2 == 0
+
+
+@pytest.mark.contract
+def test_too_many_creations_are_thinned_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perfetto, "MAX_ARROWS", 2)
+    bursts = [(*row[:6], "burst") for row in IN_COMPUTE]
+    trace = json.loads(in_perfetto(tiny.two_ranks(cores=table(bursts, CREATORS)), tmp_path))
+    assert trace["otherData"]["creations"] == 2
+    assert trace["otherData"]["left_out"] == ["an arrow for one creation of a task instance in 2 of 3"]
 
 
 @pytest.mark.golden
 def test_paraver_files_derived_by_hand(tmp_path: Path) -> None:
-    assert in_paraver(table(ROWS), tmp_path) == ["cores.pcf", "cores.prv", "cores.row"]
-    assert (tmp_path / "cores.prv").read_text() == PRV
-    assert (tmp_path / "cores.row").read_text() == ROW
-    labels = (tmp_path / "cores.pcf").read_text()
-    assert "\n1    Running\n" in labels
-    types = labels[labels.index("EVENT_TYPE") :]
-    assert types.split("\n")[1:] == [
-        "0    60000023    Task type", "VALUES", "0    End", '1    solve"fast"', "2    sweep", "3    initial", ""
-    ]  # fmt: skip
+    result = tiny.two_ranks(cores=table(IN_COMPUTE, CREATORS), task_instances=counted())
+    path = in_paraver(result, tmp_path)
+    assert path.read_text() == PRV
+    assert (tmp_path / "trace.row").read_text() == ROW
+    text = (tmp_path / "trace.pcf").read_text()
+    assert '9    60000023    Task type\nVALUES\n0   End\n1   solve"fast"\n2   sweep\n3   initial\n' in text
+    assert "9    63910002    Model that its time is from\nVALUES\n0   End\n1   burst\n" in text
+    trace = paraver_check.check(path)
+    assert trace.threads == [(3, 2), (2, 1)]
 
 
 @pytest.mark.contract
-def test_paraver_s_reader_takes_the_trace(tmp_path: Path) -> None:
-    """It reads each task's first thread: 2,000 ns of rank 1's core 0, nothing of rank 4's."""
-    in_paraver(table(ROWS), tmp_path)
-    assert paraver_reader.can_read(tmp_path / "cores.prv")
-    workload = paraver_reader.read(tmp_path / "cores.prv")
+def test_a_rank_has_a_thread_for_each_core_that_the_study_gives_it(tmp_path: Path) -> None:
+    """Also for those that did nothing; a rank whose cores are not shown has one."""
+    resolved = {"placement": [5, 5], "mapping": {"cores_per_rank": 4}}
+    trace = paraver_check.check(in_paraver(tiny.two_ranks(cores=table(IN_COMPUTE[:3]), resolved=resolved), tmp_path))
+    assert trace.threads == [(4, 1), (1, 1)]
+    assert trace.cpus == [5]
+
+
+@pytest.mark.contract
+def test_our_reader_takes_the_trace(tmp_path: Path) -> None:
+    """It reads each task's first thread: of rank 0 1,500 ns of core 0 and what no core tells of."""
+    path = in_paraver(tiny.two_ranks(cores=table(IN_COMPUTE), task_instances=counted()), tmp_path)
+    assert paraver_reader.can_read(path)
+    workload = paraver_reader.read(path)
     assert workload.num_ranks == 2
     computing = np.bincount(workload.column("phases", "rank"), workload.column("phases", "duration_ps"), minlength=2)
-    assert computing.tolist() == [2_000_000, 0]
+    assert computing.tolist() == [2_501_000, 1_000_000 + 200_000]
 
 
-@pytest.mark.contract
-@pytest.mark.parametrize("cores", [None, table([])])
-def test_without_cores_nothing_is_written(tmp_path: Path, cores: pa.Table | None) -> None:
-    assert in_paraver(cores, tmp_path) == []
-    raw = io.BytesIO()
-    with gzip.GzipFile(fileobj=raw, mode="wb") as file:
-        write_cores(file, cores)
-    assert gzip.decompress(raw.getvalue()) == b""
+@pytest.mark.theory
+def test_an_instance_that_was_suspended_shares_its_counts_by_time(tmp_path: Path) -> None:
+    """800 instructions and 1,000 cycles over 300 and 200 ns of one instance: 480 and 320, 600 and 400."""
+    rows = [(0, 0, 0, 300_000, 3, 0, "detailed"), (0, 1, 500_000, 700_000, 3, 0, "detailed")]
+    cores = table(rows)
+    same = cores.schema.get_field_index("instance_id")
+    cores = cores.set_column(same, cores.schema.field(same), pa.array([1, 1]))
+    trace = paraver_check.check(in_paraver(tiny.two_ranks(cores=cores, task_instances=counted()), tmp_path))
+    found = {
+        who: {kind: sum(pairs.get(kind, 0) for _, pairs in trace.events[who]) for kind in (42000050, 42000059)}
+        for who in ((1, 1), (1, 2))
+    }
+    assert found == {(1, 1): {42000050: 480, 42000059: 600}, (1, 2): {42000050: 320, 42000059: 400}}
 
 
 @pytest.mark.contract
@@ -148,9 +245,19 @@ def test_equal_results_give_equal_bytes(tmp_path: Path) -> None:
     contents = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        in_paraver(table(ROWS), tmp_path / name)
+        in_paraver(tiny.two_ranks(cores=table(IN_COMPUTE), task_instances=counted()), tmp_path / name)
         contents.append([path.read_bytes() for path in sorted((tmp_path / name).iterdir())])
     assert contents[0] == contents[1]
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("cores", [None, table([])])
+def test_without_cores_nothing_is_written_of_them(tmp_path: Path, cores: pa.Table | None) -> None:
+    text = in_paraver(tiny.two_ranks(cores=cores), tmp_path).read_text()
+    assert "60000023" not in text
+    assert "2(1:2,1:1)" in text
+    events = json.loads(in_perfetto(tiny.two_ranks(cores=cores), tmp_path))["traceEvents"]
+    assert {event["pid"] for event in events} == {1}
 
 
 @st.composite
@@ -174,22 +281,21 @@ def tables_of_cores(draw: st.DrawFn) -> list[tuple[Any, ...]]:
 @pytest.mark.property
 @settings(max_examples=30, deadline=None)
 @given(rows=tables_of_cores())
-def test_slices_of_a_track_say_what_the_table_says_and_never_overlap(rows: list[tuple[Any, ...]]) -> None:
-    raw = io.BytesIO()
+def test_slices_of_a_track_say_what_the_table_says_and_never_overlap(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_columns, "BATCH_ROWS", 7)
-        with gzip.GzipFile(fileobj=raw, mode="wb") as file:
-            write_cores(file, table(rows))
-    text = gzip.decompress(raw.getvalue()).decode().removesuffix(",\n")
-    events = json.loads(f"[{text}]", parse_float=Decimal)
-    slices = [event for event in events if event["ph"] == "X"]
+        text = in_perfetto(of_five(rows), tmp_path_factory.mktemp("cores"))
+    events = json.loads(text, parse_float=Decimal)["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X" and event["tid"] > 1]
     found = sorted(
-        (event["pid"] - 10, event["tid"] - 1, int(event["ts"] * 10**6), int((event["ts"] + event["dur"]) * 10**6),
+        (event["pid"] - 10, event["tid"] - 2, int(event["ts"] * 10**6), int((event["ts"] + event["dur"]) * 10**6),
          event["name"])
         for event in slices
     )  # fmt: skip
     assert found == sorted((*row[:4], NAMES[row[5]]) for row in rows)
-    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
+    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name" and event["tid"] > 1}
     assert named == {(event["pid"], event["tid"]) for event in slices}
     ends: dict[tuple[int, int], int] = {}
     for event in slices:  # Perfetto cuts begin and duration to nanoseconds
@@ -201,39 +307,67 @@ def test_slices_of_a_track_say_what_the_table_says_and_never_overlap(rows: list[
 @pytest.mark.property
 @settings(max_examples=30, deadline=None)
 @given(rows=tables_of_cores())
-def test_paraver_records_are_in_order_and_hold_the_time_of_every_type(
+def test_paraver_holds_the_time_of_every_type(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]]
 ) -> None:
-    directory = tmp_path_factory.mktemp("cores")
-    in_paraver(table(rows), directory)
-    head, *lines = (directory / "cores.prv").read_text().splitlines()
-    match = re.fullmatch(r"#Paraver \(\S+ at \S+\):(\d+)_ns:(\d+)\(([\d,]+)\):1:(\d+)\(([\d:,]+)\)", head)
-    assert match
-    widths = list(map(int, match[3].split(",")))
-    assert match[5] == ",".join(f"{width}:{task}" for task, width in enumerate(widths, start=1))
-    ranks = sorted({row[0] for row in rows})
-    assert int(match[2]) == int(match[4]) == len(widths) == len(ranks)
-    times: list[int] = []
-    running: dict[int, tuple[int, int]] = {}  # CPU: value, since
+    """Of five ranks that compute for 20 ns each, and then wait for each other."""
+    load = tiny.workload(5, [tiny.operation(rank, "barrier") for rank in range(5)])
+    states = tiny.states(
+        [
+            each
+            for rank in range(5)
+            for each in ((rank, 0, 20_000, "compute", 0), (rank, 20_000, 30_000, "collective", 0))
+        ]
+    )
+    result = tiny.result(load, states, tiny.messages([]), cores=table(rows))
+    trace = paraver_check.check(in_paraver(result, tmp_path_factory.mktemp("cores")))
     spent: Counter[tuple[int, int, int]] = Counter()
-    for line in lines:
-        kind, cpu, application, task, thread, *rest = map(int, line.split(":"))
-        assert application == 1
-        assert 1 <= thread <= widths[task - 1]
-        assert cpu == sum(widths[: task - 1]) + thread
-        times.append(rest[0])
-        assert 0 <= rest[0] <= int(match[1])
-        if kind == 1:
-            assert rest[0] < rest[1]
-            continue
-        assert (kind, rest[1]) == (2, 60000023)
-        value, since = running.get(cpu, (0, 0))
-        assert (value == 0) == (rest[2] != 0)  # begin and end take turns
-        spent[ranks[task - 1], thread - 1, value] += rest[0] - since if value else 0
-        running[cpu] = rest[2], rest[0]
-    assert times == sorted(times)
-    assert all(value == 0 for value, _ in running.values())
+    for (task, thread), events in trace.events.items():
+        since, value = 0, 0
+        for time, pairs in events:
+            if 60000023 in pairs:
+                assert (value == 0) != (pairs[60000023] == 0)  # begin and end take turns
+                spent[task - 1, thread - 1, value] += time - since if value else 0
+                since, value = time, pairs[60000023]
+        assert value == 0
     expected: Counter[tuple[int, int, int]] = Counter()
+    busy: Counter[int] = Counter()
     for rank, core, start, end, _, kind, _ in rows:
-        expected[rank, core, kind % 3 + 1] += (end + 500) // 1000 - (start + 500) // 1000
+        lasted = (end + 500) // 1000 - (start + 500) // 1000
+        expected[rank, core, kind % 3 + 1] += lasted
+        busy[rank] += lasted
     assert +spent == +expected
+    running = {
+        rank: sum(end - begin for (task, _), mine in trace.states.items() for begin, end, state in mine
+                  if task == rank + 1 and state == 1)
+        for rank in range(5)
+    }  # fmt: skip
+    shown = {row[0] for row in rows}
+    assert running == {rank: busy[rank] if rank in shown else 20 for rank in range(5)}
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (":2(2,3):", ":2(3,2):"),
+        ("2(3:2,2:1)", "2(3:1,2:1)"),
+        ("c:1:1:2:1:2", "c:1:1:3:1:2"),
+        ("1:3:1:1:1:1000:1500:1", "1:3:1:1:1:999:1500:1"),  # back in time, and two states at once
+        ("1:1:1:2:1:9000:9200:7", "1:1:1:2:1:9000:9200:99"),  # no such state
+        ("2:2:1:2:2:9200:60000023:2", "2:2:1:2:2:9200:60000023:9"),  # no such task type
+        ("2:2:1:2:2:9200:60000023:2", "2:2:1:2:3:9200:60000023:2"),  # no such thread
+        ("2:2:1:2:2:9200:60000023:2", "2:3:1:2:2:9200:60000023:2"),  # of another node
+        ("2:2:1:2:2:9200:60000023:2", "2:2:1:2:2:9200:60000099:2"),  # no such type
+        (":63910003:800:", ":63910003:0.8:"),
+        ("10000_ns", "9000_ns"),
+        ("1:1:2:1:1000:4000:1000:7", "1:1:2:1:4001:4000:1000:7"),  # received before it was asked for
+    ],
+)
+def test_the_check_fails_on_a_corrupted_trace(tmp_path: Path, old: str, new: str) -> None:
+    path = in_paraver(tiny.two_ranks(cores=table(IN_COMPUTE, CREATORS), task_instances=counted()), tmp_path)
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    with pytest.raises(paraver_check.ParaverError):
+        paraver_check.check(path)

@@ -12,7 +12,7 @@ from manyscale.runner.report.perfetto import ranks as perfetto
 from manyscale.runner.run import outputs
 
 LINES = {0: ["init", "compute 1e6", "send 1 0 800 6", "finalize"], 1: ["init", "recv 0 0 800 6", "finalize"]}
-SHOWN = ("trace.prv", "trace.pcf", "trace.row", "trace.json.gz", "report.html")
+SHOWN = ("trace.prv", "trace.pcf", "trace.row", "trace.timeline.cfg", "trace.json.gz", "report.html")
 
 
 @pytest.fixture

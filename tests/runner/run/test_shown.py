@@ -79,11 +79,12 @@ def test_traces_of_a_very_large_run_are_made_when_asked_for(
     assert not set(TRACES) & names(large)
     assert "report.html" in names(large)
     before = {file.name: file.read_bytes() for file in large.iterdir() if file.is_file()}
+    written = {"trace.prv", "trace.pcf", "trace.row", "trace.timeline.cfg"}
     outcome = cli("report", large, "--trace", "paraver")
     assert outcome.status == 0, outcome.err
-    assert names(large) - set(before) - {"timeline"} == {"trace.prv", "trace.pcf", "trace.row"}
+    assert names(large) - set(before) - {"timeline"} == written
     assert {name: (large / name).read_bytes() for name in before} == before
-    for name in ("trace.prv", "trace.pcf", "trace.row"):
+    for name in written:
         assert (large / name).read_bytes() == (small / name).read_bytes()
     assert cli("report", large, "--trace", "perfetto").status == 0
     assert "trace.json.gz" in names(large)

@@ -137,7 +137,7 @@ def test_detailed_cells_have_the_same_bytes_on_ray(sampling, tmp_path):
     manyscale.run(content, tmp_path / "a", executor="local", cache=tmp_path / "one")
     manyscale.run(content, tmp_path / "b", executor="ray", workers=2, cache=tmp_path / "two")
     names = ["stats.json", *(f"timeline/{name}.parquet" for name in ("cores", "task_instances", "cpi_stacks", "ranks"))]
-    for name in (*names, "report.html", "cores.prv", "trace.json.gz"):
+    for name in (*names, "report.html", "trace.prv", "trace.json.gz"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
