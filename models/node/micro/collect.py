@@ -6,7 +6,8 @@ for the others are spread evenly over its order in the traced run; each stands f
 itself alone (it finds caches empty, or as another class leaves them). How many depends on the instructions of the
 program and of the class (``Budget``). An instance that is not longer than ``whole`` is kept whole; of a longer one
 ``windows`` pieces of ``measured`` instructions in equal distances. The ``lead`` instructions before, of whichever
-instance, are kept, too: they run first, so that prefetchers know their streams, and DRAM its rows.
+instance, are kept, too, and the lines of ``history`` accesses before these: they come first, so that prefetchers know
+their streams, and DRAM its rows.
 
 Distances count distinct lines of a spatial sample (SHARDS: lines whose hash falls below a bound, the counts scaled by
 its inverse) since the last use, in the order of the traced run; lines that the window itself used before are counted
@@ -39,13 +40,14 @@ from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 VERSION: Final = 1  # raised when profiles change
 _PREDICTED: Final = 4000
+_RECENT: Final = 1  # lines, of which a use again is no new one in a history
 _BRANCHES: Final = (Kind.branch, Kind.call, Kind.call_return)
 
 
 @dataclass(frozen=True)
 class Budget:
     """Instructions in windows: ``share`` of the program's, at least ``least``; of a class at least ``few`` samples and
-    at most ``many``. ``whole``, ``windows``, ``lead``, ``measured``: see the module."""
+    at most ``many``. ``whole``, ``windows``, ``history``, ``lead``, ``measured``: see the module."""
 
     share: float = 1 / 500
     least: int = 100_000
@@ -53,7 +55,8 @@ class Budget:
     many: int = 64
     whole: int = 9000
     windows: int = 6
-    lead: int = 1500
+    history: int = 2048
+    lead: int = 1000
     measured: int = 1500
 
 
@@ -86,8 +89,10 @@ def collect_profiles(
     sample_of, chosen = _samples(program.task_type.astype(np.int64), instructions, begin, budget)
     cut = _cut(stream, pieces, rows, owner, instructions, chosen, sites, block_instructions, budget)
     is_mispredicted = _mispredicted(stream, cut, _ends_in_branch(workload), budget)
-    lines = _lines(stream, pieces, rows, owner, cut, sites, line_bytes)
-    return _profiles(stream, line_bytes, instructions, sample_of, chosen, cut, is_mispredicted, lines)
+    lines = _lines(stream, pieces, rows, owner, cut, sites, line_bytes, budget.history)
+    return _profiles(
+        stream, line_bytes, instructions, sample_of, chosen, cut, is_mispredicted, lines, block_instructions
+    )
 
 
 def _samples(
@@ -220,23 +225,32 @@ class _Lines:
     line: np.ndarray
     cold: np.ndarray
     warm: np.ndarray
+    ahead: np.ndarray
     is_own: np.ndarray
     is_stored: np.ndarray
+    first_history: np.ndarray
+    history: np.ndarray
+    history_accesses: np.ndarray
 
 
 def _lines(
     stream: InstructionStream, pieces: PieceStream, rows: np.ndarray, owner: np.ndarray, cut: _Cut, sites: Sites,
-    line_bytes: int,
+    line_bytes: int, history: int,
 ) -> _Lines:  # fmt: skip
     addresses = read_only(stream.addresses, np.uint64)
     block_ids = read_only(stream.block_ids, np.int32)
     shift = line_bytes.bit_length() - 1
-    most = int((cut.end_access - cut.first_access).sum()) * 2
-    used = kernel.Used(np.zeros(len(cut.begin) + 1, np.int64), np.zeros(most, np.int64), np.zeros(most, bool))
+    since = np.maximum(cut.first_access - history, 0)
+    before = int((cut.first_access - since).sum())
+    most = int((cut.end_access - cut.first_access).sum()) * 2 + before
+    used = kernel.Used(
+        np.zeros(len(cut.begin) + 1, np.int64), np.zeros(most, np.int64), np.zeros(most, bool),
+        np.zeros(len(cut.begin) + 1, np.int64), np.zeros(before, np.int64),
+    )  # fmt: skip
     scratch = np.full((2, 1 << 18), -1, np.int64)
     kernel.lines_of_windows(
         block_ids, addresses, shift, sites.offsets, sites.bytes.astype(np.int64), sites.is_store, cut.begin, cut.end,
-        cut.first_access, scratch, used,
+        cut.first_access, since, scratch, np.zeros(_RECENT, np.int64), used,
     )  # fmt: skip
     total = int(used.first[-1])
     line, is_stored = used.line[:total].copy(), used.is_stored[:total].copy()
@@ -244,20 +258,30 @@ def _lines(
     if len(rows) and len(addresses) < int(max(pieces.first_access[rows].max(), cut.end_access.max(initial=0))):
         raise ValueError("the stream has fewer accesses than its blocks make")
     found = kernel.distances(
-        addresses, shift, pieces.first_access[rows], ends, owner, cut.first_access, cut.instance, used.first, line
+        addresses, shift, pieces.first_access[rows], ends, owner, since, cut.instance, used.first, line
     )
-    return _Lines(used.first, line, *found, is_stored)
+    return _Lines(
+        used.first,
+        line,
+        *found,
+        is_stored,
+        used.first_history,
+        used.history[: used.first_history[-1]].copy(),
+        cut.first_access - since,
+    )
 
 
 def _profiles(
     stream: InstructionStream, line_bytes: int, instructions: np.ndarray, sample_of: np.ndarray, chosen: np.ndarray,
-    cut: _Cut, is_mispredicted: np.ndarray, lines: _Lines,
+    cut: _Cut, is_mispredicted: np.ndarray, lines: _Lines, block_instructions: np.ndarray,
 ) -> MicroProfiles:  # fmt: skip
     first_execution = np.concatenate(([0], np.cumsum(cut.end - cut.begin)))
     first_access = np.concatenate(([0], np.cumsum(cut.end_access - cut.first_access)))
     executions = np.repeat(cut.begin - first_execution[:-1], cut.end - cut.begin) + np.arange(first_execution[-1])
     size = cut.end_access - cut.first_access
     accesses = np.repeat(cut.first_access - first_access[:-1], size) + np.arange(first_access[-1])
+    before = np.concatenate(([0], np.cumsum(block_instructions[stream.block_ids[executions]])))
+    every = before[first_execution[1:]] - before[first_execution[:-1]]
     return MicroProfiles(
         line_bytes=line_bytes,
         instructions=instructions,
@@ -277,6 +301,10 @@ def _profiles(
         line=lines.line,
         cold=lines.cold,
         warm=lines.warm,
+        ahead=lines.ahead,
         is_own=lines.is_own,
         is_stored=lines.is_stored,
+        first_history=lines.first_history,
+        history=lines.history,
+        history_instructions=lines.history_accesses * (every / np.maximum(size, 1)),
     )

@@ -10,8 +10,11 @@ from manyscale.models.cpu.branch_predictor import mispredicts
 from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
 
 _FILTER_BITS: Final = 18
-_SAMPLED_ACCESSES: Final = 4_000_000  # of a program about so many are followed
+_SAMPLED_ACCESSES: Final = 1_000_000  # of a program about so many are followed
 _MOST_SAMPLING: Final = 64
+_GROUP: Final = 8  # lines: what a prefetcher may be ahead
+_RUN: Final = 3  # lines one after the other that make a stream
+_NEAR: Final = 64.0  # other lines between two of a stream
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -59,11 +62,14 @@ def predict(predictor, block_ids, ends_in_branch, order, begin, end, is_piece_en
 
 
 class Used(NamedTuple):
-    """Lines of windows: ``first`` int64[windows + 1], ``line`` int64[], ``is_stored`` bool[]."""
+    """Lines of windows: ``first`` int64[windows + 1], ``line`` int64[], ``is_stored`` bool[]; ``history`` int64[] from
+    ``first_history`` int64[windows + 1] on: lines used before, in their order."""
 
     first: np.ndarray
     line: np.ndarray
     is_stored: np.ndarray
+    first_history: np.ndarray
+    history: np.ndarray
 
 
 @inner
@@ -85,14 +91,36 @@ def _add(used, scratch, window, line, is_store, count):  # type: ignore[no-untyp
 
 @allocation_free
 def lines_of_windows(  # type: ignore[no-untyped-def]
-    block_ids, addresses, shift, first_site, site_bytes, is_store, begin, end, first_access, scratch, used
+    block_ids,
+    addresses,
+    shift,
+    first_site,
+    site_bytes,
+    is_store,
+    begin,
+    end,
+    first_access,
+    since,
+    scratch,
+    recent,
+    used,
 ):
-    """The lines of each window in the order of first uses. O(accesses in windows)."""
+    """The lines of each window, and of accesses from ``since`` on before it, in the order of first uses. ``recent``
+    int64[a power of two]: scratch. O(accesses in windows and before)."""
     used = by_reference(used)
-    count = np.int64(0)
+    count = before = np.int64(0)
     mask = scratch.shape[1] - 1
     for w in range(begin.shape[0]):
-        used.first[w] = count
+        used.first[w], used.first_history[w] = count, before
+        for k in range(recent.shape[0]):
+            recent[k] = -1
+        for access in range(since[w], first_access[w]):
+            line = np.int64(addresses[access] >> np.uint64(shift))
+            if recent[line & (recent.shape[0] - 1)] != line:
+                recent[line & (recent.shape[0] - 1)] = line
+                used.history[before] = line
+                before += 1
+                count = _add(used, scratch, w, line, False, count)
         access = first_access[w]
         for at in range(begin[w], end[w]):
             block = block_ids[at]
@@ -109,7 +137,7 @@ def lines_of_windows(  # type: ignore[no-untyped-def]
             while scratch[0, place] >= 0:
                 scratch[0, place] = -1
                 place = (place + 1) & mask
-    used.first[begin.shape[0]] = count
+    used.first[begin.shape[0]], used.first_history[begin.shape[0]] = count, before
 
 
 # ---- distances ----
@@ -139,27 +167,38 @@ class Followed(NamedTuple):
 def distances(
     addresses: np.ndarray, shift: int, first_access: np.ndarray, end_access: np.ndarray, owner: np.ndarray,
     window_access: np.ndarray, window_user: np.ndarray, first_line: np.ndarray, line: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """(cold, warm, is_own) of the lines of windows, see MicroProfiles; ``first_access`` and ``end_access`` of pieces in
-    their order, ``owner`` their instances, ``window_user`` those of windows. O(accesses + lines of windows x log)."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """(cold, warm, ahead, is_own) of the lines of windows, see MicroProfiles; ``first_access`` and ``end_access`` of
+    pieces in their order, ``owner`` their instances, ``window_user`` those of windows. O(accesses + lines of windows x
+    log)."""
     total = int((end_access - first_access).sum())
     every = 1
     while total / every > _SAMPLED_ACCESSES and every < _MOST_SAMPLING:
         every *= 2
-    unique = np.unique(line)
+    beside = _beside(line)
+    unique = np.unique(np.concatenate((line, beside[beside >= 0])))
     order = np.argsort(window_access, kind="stable")
     cold, is_own = np.full(len(line), np.inf, np.float32), np.zeros(len(line), bool)
+    ahead = cold.copy()
     slots = 1 << (4 * max(len(unique), 1 << 14)).bit_length()
     followed = _new(unique, slots, every)
     while not _pass(
         followed, addresses, shift, every, first_access, end_access, owner, window_access, window_user, order,
-        first_line, line, cold, is_own,
+        first_line, line, beside, cold, ahead, is_own,
     ):  # fmt: skip
         followed = _larger(followed)
     warm = _around(followed, window_access, first_line, line, cold, every)
     for values in (cold, warm):
         _to_first_uses(first_line, values)
-    return cold, warm, is_own
+    return cold, warm, ahead, is_own
+
+
+def _beside(line: np.ndarray) -> np.ndarray:
+    """int64[lines, 2, _RUN]: of each line the last lines of the group before its own, and the first of the group
+    behind, in the order in which a stream towards it uses them."""
+    begin = line - line % _GROUP
+    before, behind = begin[:, None] - np.arange(_RUN, 0, -1), begin[:, None] + _GROUP + np.arange(_RUN)[::-1]
+    return np.ascontiguousarray(np.stack((before, behind), axis=1))
 
 
 def _new(unique: np.ndarray, slots: int, every: int) -> Followed:
@@ -305,7 +344,16 @@ def _use(followed, place, line, mixed, every, user, access):  # type: ignore[no-
 
 
 @inner
-def _ask(followed, every, first, end, line, user, cold, is_own):  # type: ignore[no-untyped-def]
+def _since(followed, every, total, line):  # type: ignore[no-untyped-def]
+    """Lines that count since the last use of a followed line. O(log slots)."""
+    last = followed.last[followed.row[_find(followed.key, line, _hash(line))]]
+    if last < 0:
+        return np.inf
+    return np.float64(every * (total - _count_to(followed.tree, last)))
+
+
+@inner
+def _ask(followed, every, first, end, line, beside, user, cold, ahead, is_own):  # type: ignore[no-untyped-def]
     """Distances of a window's lines when it begins. O(lines x log slots)."""
     total = _count_to(followed.tree, followed.live.shape[0] - 1)
     for k in range(first, end):
@@ -314,6 +362,16 @@ def _ask(followed, every, first, end, line, user, cold, is_own):  # type: ignore
         if last >= 0:
             cold[k] = every * (total - _count_to(followed.tree, last))
             is_own[k] = followed.user[row] == user
+        for side in range(2):
+            found, is_stream = np.inf, True
+            for place in range(beside.shape[2]):
+                other = np.inf
+                if beside[k, side, place] >= 0:
+                    other = _since(followed, every, total, beside[k, side, place])
+                is_stream = is_stream and other < np.inf and (place == 0 or found - _NEAR <= other <= found)
+                found = other
+            if is_stream and found < ahead[k]:
+                ahead[k] = found
 
 
 @allocation_free
@@ -330,7 +388,9 @@ def _pass(  # type: ignore[no-untyped-def]
     order,
     first_line,
     line,
+    beside,
     cold,
+    ahead,
     is_own,
 ):
     """All accesses in their order: False where there is no room for more lines. O(accesses)."""
@@ -346,7 +406,9 @@ def _pass(  # type: ignore[no-untyped-def]
         while True:
             while state.window < order.shape[0] and window_access[order[state.window]] <= state.access:
                 w = order[state.window]
-                _ask(followed, every, first_line[w], first_line[w + 1], line, window_user[w], cold, is_own)
+                _ask(
+                    followed, every, first_line[w], first_line[w + 1], line, beside, window_user[w], cold, ahead, is_own
+                )
                 state.window += 1
             if state.access >= end:
                 break

@@ -25,7 +25,12 @@ class MicroProfiles:
     Of each line that a window uses, in the order of first uses: ``line`` int64[] (address // ``line_bytes``) from
     ``first_line`` int64[windows + 1] on; ``cold`` and ``warm`` float32[]: distinct other lines since its last use
     before the window, if the program begins with them or if the same instances ran before (NEVER: there is no use);
+    ``ahead`` float32[]: lines since a stream of lines one after the other came near it, which a prefetcher follows;
     ``is_own`` bool[]: the same instance used it last; ``is_stored`` bool[]: the window stores to it.
+
+    ``history`` int64[] from ``first_history`` int64[windows + 1] on: lines used before the window, in their order; they
+    are among its lines, and distances are those when the history begins.
+    ``history_instructions`` float64[windows]: how many it took, about.
     """
 
     line_bytes: int
@@ -46,8 +51,12 @@ class MicroProfiles:
     line: np.ndarray
     cold: np.ndarray
     warm: np.ndarray
+    ahead: np.ndarray
     is_own: np.ndarray
     is_stored: np.ndarray
+    first_history: np.ndarray
+    history: np.ndarray
+    history_instructions: np.ndarray
 
     @property
     def num_samples(self) -> int:

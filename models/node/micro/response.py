@@ -17,6 +17,8 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Note
 
 _WAITS: Final = (0.0, 0.5, 2.0, 8.0)  # of memory's latency, which others add to it
+_AT_ONCE: Final = 64  # lines of a history under way at most
+_PAGES: Final = 64  # of a window that are looked at
 _SLOPE_STEP: Final = 0.5  # of the last cache's latency
 
 
@@ -61,16 +63,24 @@ class _Runs:
         distance = profiles.warm if warm else profiles.cold
         self._windows = kernel.Windows(
             profiles.first_execution, profiles.first_measured, profiles.begins_piece, profiles.is_mispredicted,
-            profiles.first_access, profiles.first_line, profiles.line, distance, profiles.is_own, np.zeros(1, np.int64),
-            np.zeros((profiles.num_windows, len(memory.level) - 1)),
+            profiles.first_access, profiles.first_line, profiles.line, distance, profiles.ahead.copy(), profiles.is_own,
+            np.zeros(1, np.int64), np.zeros((profiles.num_windows, len(memory.level) - 1)), profiles.first_history,
+            profiles.history,
+            profiles.history_instructions, np.zeros(_AT_ONCE),
         )  # fmt: skip
-        sets = np.zeros(int(memory.level["sets"].max()), np.int32)
-        kernel.find_clashes(self._windows, memory, sets, self._windows.clash)
+        kernel.leave_streams(
+            self._windows,
+            memory,
+            cores.stream.addresses,
+            int(cores.limits[0]["line_shift"]),
+            np.zeros((_PAGES, 4), np.int64),
+        )
         owner = np.repeat(np.arange(profiles.num_windows), np.diff(profiles.first_line))
         self._owner, self._order = owner, np.lexsort((-distance, owner))
         self._levels = int(memory.memory[0]["levels"])
         self._private = int(memory.memory[0]["private"])
-        self._done: dict[tuple[int, bytes, bool, float, float], tuple[float, np.ndarray]] = {}
+        self._sets = memory.level["sets"][: self._levels].copy()
+        self._done: dict[tuple[int, bytes, bool, float, float, float], tuple[float, np.ndarray]] = {}
         starts = profiles.first_window
         self._sample = np.repeat(np.arange(profiles.num_samples), np.diff(starts))
         self._per = profiles.weight / np.maximum(profiles.instructions_measured, 1)
@@ -82,10 +92,11 @@ class _Runs:
         count, columns = self._profiles.num_samples, kernel.FIRST_SERVED + self._levels + 1
         cycles = np.zeros((count, 2, len(shares), len(wait)))
         slope, rate = np.zeros((count, 2, len(shares))), np.zeros((count, 2, len(shares), columns))
-        for other in range(elsewheres):
-            for s, share in enumerate(shares.tolist()):
+        for s, share in enumerate(shares.tolist()):
+            self._share(share)
+            for other in range(elsewheres):
                 place = np.zeros(len(self._profiles.line), np.int8)
-                kernel.find_places(self._windows, self._memory, share, bool(other), place)
+                kernel.find_places(self._windows, self._memory, bool(other), place)
                 for w, each in enumerate(wait.tolist()):
                     cycles[:, other, s, w], served = self._at(place, bool(other), 0.0, each)
                     if w == 0:
@@ -97,6 +108,16 @@ class _Runs:
         if elsewheres == 1:
             cycles[:, 1], slope[:, 1], rate[:, 1] = cycles[:, 0], slope[:, 0], rate[:, 0]
         return kernel.CoreResponse(shares, wait, cycles, slope, rate)
+
+    def _share(self, share: float) -> None:
+        """Shared caches have so many of their sets."""
+        level = self._memory.level[: self._levels]
+        sets = np.maximum(np.rint(self._sets * np.where(np.arange(self._levels) < self._private, 1.0, share)), 1)
+        level["sets"] = sets
+        level["mask"] = np.where(level["sets"] & (level["sets"] - 1) == 0, level["sets"] - 1, -1)
+        self._now = share
+        scratch = np.zeros(int(level["sets"].max()), np.int32)
+        kernel.find_clashes(self._windows, self._memory, scratch, self._windows.clash)
 
     def _at(
         self, place: np.ndarray, elsewhere: bool, cache_wait: float, memory_wait: float
@@ -111,7 +132,8 @@ class _Runs:
             # what reaches no memory does not wait for it
             reaches = memory_wait if farthest >= self._levels else 0.0
             passes = cache_wait if farthest >= self._private else 0.0
-            keys.append((w, mine.tobytes(), elsewhere, passes, reaches))
+            part = self._now if farthest >= self._private else 1.0
+            keys.append((w, mine.tobytes(), elsewhere, part, passes, reaches))
         wanted = np.array([w for w, key in enumerate(keys) if key not in self._done], np.int64)
         cycles = np.zeros(profiles.num_windows)
         served = np.zeros((profiles.num_windows, 2, self._levels + 1), np.int64)

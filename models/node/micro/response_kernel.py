@@ -11,6 +11,7 @@ from manyscale.models.kernels import allocation_free, by_reference, inner
 from manyscale.models.node.core.code import RESULT
 from manyscale.models.node.core.kernel import begin_piece, do_access, end_block, enters_at, latest_of
 from manyscale.models.node.memory.cache_rows import EMPTY, FLAG_BITS, find, insert, remove, set_begin
+from manyscale.models.node.memory.kernel import access
 
 CYCLES: Final = 0  # columns of what ``respond`` gives
 LINES_READ: Final = 1
@@ -51,15 +52,20 @@ class Windows(NamedTuple):
     first_line: np.ndarray
     line: np.ndarray
     distance: np.ndarray
+    ahead: np.ndarray
     is_own: np.ndarray
     space: np.ndarray
     clash: np.ndarray
+    first_history: np.ndarray
+    history: np.ndarray
+    history_instructions: np.ndarray
+    done: np.ndarray
 
 
 @allocation_free
 def find_clashes(windows, mem, sets, clash):  # type: ignore[no-untyped-def]
     """``clash`` float64[windows, levels]: pairs of a window's lines that fall into one set, 0 if as few as can be, 1 if
-    as many as of random lines, more where a power of two lies between. ``sets`` int32[most sets]: zeros.
+    as many as of random lines, or more. ``sets`` int32[most sets]: zeros.
     O(lines x levels)."""
     windows, mem = by_reference(windows), by_reference(mem)
     for w in range(windows.first_line.shape[0] - 1):
@@ -77,21 +83,61 @@ def find_clashes(windows, mem, sets, clash):  # type: ignore[no-untyped-def]
             whole = math.floor(count / number)
             least = number * whole * (whole - 1.0) / 2.0 + (count - number * whole) * whole
             random = count * (count - 1.0) / (2.0 * number)
-            clash[w, level] = (pairs - least + 1.0) / (random - least + 1.0)
+            clash[w, level] = min((pairs - least + 1.0) / (random - least + 1.0), 1.0)
 
 
 @inner
-def _holds(level, num_nearer, distance, share, clash):  # type: ignore[no-untyped-def]
+def _nearest_prefetcher(mem):  # type: ignore[no-untyped-def]
+    """The first level that has one, the number of caches if none has."""
+    level = np.int64(0)
+    while level < mem.memory[0].levels and mem.level[level].streams == 0:
+        level += 1
+    return level
+
+
+@allocation_free
+def leave_streams(windows, mem, addresses, line_shift, pages):  # type: ignore[no-untyped-def]
+    """Lines in pages of a prefetcher where the window hardly steps from line to line have no stream ahead of them: it
+    follows one in a page. ``pages`` int64[pages, 4]: page, line, last step, steps less other changes of the line.
+    O(accesses in windows x pages)."""
+    windows, mem = by_reference(windows), by_reference(mem)
+    nearest = _nearest_prefetcher(mem)
+    if nearest == mem.memory[0].levels:
+        return
+    shift = mem.level[nearest].page_shift
+    for w in range(windows.first_line.shape[0] - 1):
+        count = 0
+        for each in range(windows.first_access[w], windows.first_access[w + 1]):
+            line = np.int64(addresses[each] >> np.uint64(line_shift))
+            k = 0
+            while k < count and pages[k, 0] != line >> shift:
+                k += 1
+            if k == count:
+                if count == pages.shape[0]:
+                    continue
+                count += 1
+                pages[k, 0], pages[k, 1], pages[k, 2], pages[k, 3] = line >> shift, line, 0, 0
+            step = line - pages[k, 1]
+            if step != 0:
+                pages[k, 3] += 1 if step == pages[k, 2] and abs(step) == 1 else -1
+                pages[k, 1], pages[k, 2] = line, step
+        for i in range(windows.first_line[w], windows.first_line[w + 1]):
+            k = 0
+            while k < count and pages[k, 0] != windows.line[i] >> shift:
+                k += 1
+            if k == count or pages[k, 3] <= 0:
+                windows.ahead[i] = np.inf
+
+
+@inner
+def _holds(level, num_nearer, distance, clash):  # type: ignore[no-untyped-def]
     """The probability that a cache holds a line with ``distance`` other lines since its last use: fewer than its ways
     fall into its set. Of random lines their number is binomial (here, Poisson's limit of it); of lines that spread
-    evenly it is the mean; between, both count as ``clash`` says, and more is a mean that is larger. O(ways)."""
+    evenly it is the mean; between, both count as ``clash`` says. O(ways)."""
     if level.exclusive:
         distance = max(distance - num_nearer, 0.0)
-    mean = distance / (level.sets * share)
+    mean = distance / level.sets
     even = 1.0 if mean < level.ways else 0.0
-    if clash > 1.0:
-        mean *= clash
-        clash = 1.0
     if mean > 4.0 * level.ways + 40.0:
         return (1.0 - clash) * even
     term = math.exp(-mean)
@@ -103,13 +149,12 @@ def _holds(level, num_nearer, distance, share, clash):  # type: ignore[no-untype
 
 
 @inner
-def _place_of(mem, clash, distance, first, share, chance):  # type: ignore[no-untyped-def]
+def _place_of(mem, clash, distance, first, chance):  # type: ignore[no-untyped-def]
     """The nearest level, ``first`` or beyond, that holds a line: the number of caches for main memory."""
     nearer = 0.0
     for level in range(mem.memory[0].levels):
         each = mem.level[level]
-        is_shared = level >= mem.memory[0].private
-        if level >= first and chance < _holds(each, nearer, distance, share if is_shared else 1.0, clash[level]):
+        if level >= first and chance < _holds(each, nearer, distance, clash[level]):
             return level
         nearer += each.sets * each.ways
     return np.int64(mem.memory[0].levels)
@@ -124,19 +169,24 @@ def _chance(line):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def find_places(windows, mem, share, elsewhere, place):  # type: ignore[no-untyped-def]
+def find_places(windows, mem, elsewhere, place):  # type: ignore[no-untyped-def]
     """``place`` int8[lines]: the level that holds each line when its window begins to use it. O(lines x ways)."""
     windows, mem = by_reference(windows), by_reference(mem)
+    nearest = _nearest_prefetcher(mem)
     for w in range(windows.first_line.shape[0] - 1):
         for k in range(windows.first_line[w], windows.first_line[w + 1]):
             first = np.int64(0)
             if elsewhere and not windows.is_own[k]:
                 first = mem.memory[0].private
-            distance = np.float64(windows.distance[k])
-            if distance == np.inf:
-                place[k] = mem.memory[0].levels
-            else:
-                place[k] = _place_of(mem, windows.clash[w], distance, first, share, _chance(windows.line[k]))
+            chance = _chance(windows.line[k])
+            place[k] = mem.memory[0].levels
+            if windows.distance[k] < np.inf:
+                distance = np.float64(windows.distance[k])
+                place[k] = _place_of(mem, windows.clash[w], distance, first, chance)
+            if nearest < place[k] and windows.ahead[k] < np.inf:
+                distance = np.float64(windows.ahead[k])
+                first = max(first, nearest)
+                place[k] = min(place[k], _place_of(mem, windows.clash[w], distance, first, chance))
 
 
 @inner
@@ -166,6 +216,29 @@ def _fill(mem, line, level):  # type: ignore[no-untyped-def]
         insert(mem.tag, begin, one.ways, line << FLAG_BITS)
         if each == 0:
             insert(mem.ready, begin, one.ways, 0.0)
+
+
+@inner
+def _use_history(cores, mem, windows, window, space, shift, cycle):  # type: ignore[no-untyped-def]
+    """The core has used the lines before a window, as fast as its width and, for those that are far, its reorder buffer
+    let it: when it is done. O(lines x levels x ways)."""
+    limits = cores.limits[0]
+    first, end = windows.first_history[window], windows.first_history[window + 1]
+    if end == first:
+        return cycle
+    each = windows.history_instructions[window] / (end - first)
+    at_once = min(max(np.int64(limits.reorder / each), 1), end - first)
+    done = windows.done
+    for i in range(at_once):
+        done[i % done.shape[0]] = cycle
+    at_once = min(at_once, done.shape[0])
+    for i in range(first, end):
+        line = windows.history[i] & ((np.int64(1) << shift) - 1) | space << shift
+        place = (i - first) % at_once
+        cycle = max(cycle, done[place])
+        done[place] = access(mem, 0, line, False, cycle)
+        cycle += each * limits.slot
+    return cycle
 
 
 @inner
@@ -229,9 +302,10 @@ def run_windows(cores, mem, windows, wanted, place, order, elsewhere, cycles, se
             if place[k] < levels:
                 line = windows.line[k] & ((np.int64(1) << shift) - 1) | space << shift
                 _fill(mem, line, place[k])
+        c.cycle = _use_history(cores, mem, windows, w, space, shift, math.ceil(c.cycle) + _APART)
         first, since = windows.first_execution[w], windows.first_measured[w]
         end = windows.first_execution[w + 1]
-        begin_piece(cores, 0, first, end, windows.first_access[w], 0, 0, math.ceil(c.cycle) + _APART)
+        begin_piece(cores, 0, first, end, windows.first_access[w], 0, 0, math.ceil(c.cycle))
         c.node = c.end_node = -1
         begin = c.begin
         if since > first:
