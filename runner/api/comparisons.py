@@ -106,7 +106,7 @@ class PopResult(Answer):
     def _chart(self) -> Mapping[str, Any]:
         from manyscale.runner.report import figures
 
-        return figures.scaling(scaled(self.pop, self.pop.column("num_ranks").to_pylist()))
+        return figures.scaling(scaled(self.pop))
 
 
 def compare(

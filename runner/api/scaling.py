@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
@@ -146,11 +146,10 @@ def scaling(
 
 @dataclass(frozen=True)
 class _Run:
-    """A run directory or measured trace, what it is called, and the cores of each rank (None: not known)."""
+    """A run directory or measured trace, and what it is called."""
 
     label: str
     path: Path
-    cores_per_rank: int | None
     notes: Sequence[Note] = ()
 
 
@@ -196,12 +195,9 @@ def _swept(asked: Asked, key: str, values: list[Any], directory: Path, how: Mapp
         raise UserError(f"{asked.place}: is a sweep already; ask of one of its points, or name several studies")
     found = predicted(asked._replace(content={**asked.content, "sweep": {key: values}}), directory, **how)
     assert isinstance(found, SweepResult)
-    base = parse_study(asked.content, asked.place).mapping.cores_per_rank
     short = key.rpartition(".")[2]
     return [
-        _Run(
-            f"{short}={value}", directory / "points" / f"{index:04d}", int(value) if key == CORES else base, point.notes
-        )
+        _Run(f"{short}={value}", directory / "points" / f"{index:04d}", point.notes)
         for index, (value, point) in enumerate(zip(values, found.points, strict=True))
     ]
 
@@ -210,9 +206,9 @@ def _chosen(study: Any, changes: Mapping[str, Any]) -> _Run | Asked:
     """One of several: a run or a measured trace as it is, else the study that is to be predicted. Raises UserError."""
     if isinstance(study, Answer) or (isinstance(study, str | PathLike) and is_run(Path(study))):
         path = run_path(study)
-        return _Run(_label(path), path, _cores_of(path), study.notes if isinstance(study, Answer) else ())
+        return _Run(_label(path), path, study.notes if isinstance(study, Answer) else ())
     if changes["target"] is None and isinstance(study, str | PathLike) and is_trace_path(Path(study)):
-        return _Run(_label(Path(study)), Path(study), None)  # as it was measured
+        return _Run(_label(Path(study)), Path(study))  # as it was measured
     asked = asked_study(study, **changes)
     if parse_study(asked.content, asked.place).sweep:
         raise UserError(f"{asked.place}: is a sweep; name single studies, or vary one key of one study")
@@ -223,12 +219,7 @@ def _run_of(asked: Asked, directory: Path, how: Mapping[str, Any]) -> _Run:
     """A study, predicted into ``directory``."""
     found = predicted(asked, directory, **how)
     assert isinstance(found, RunResult)
-    return _Run(found.name, directory, parse_study(asked.content, asked.place).mapping.cores_per_rank, found.notes)
-
-
-def _cores_of(run: Path) -> int:
-    mapping = rundir.read_resolved(run).get("mapping", {})
-    return int(mapping.get("cores_per_rank", 1))
+    return _Run(found.name, directory, found.notes)
 
 
 def _label(path: Path) -> str:
@@ -236,6 +227,5 @@ def _label(path: Path) -> str:
 
 
 def _table(runs: Sequence[_Run], weak: bool, cache: Path) -> pa.Table:
-    found = sorted(((run_efficiencies(run.path, None, cache), run) for run in runs), key=lambda one: one[0].num_ranks)
-    cores = [None if run.cores_per_rank is None else each.num_ranks * run.cores_per_rank for each, run in found]
-    return scaled(pop_table([each for each, _ in found], weak), cores, [run.label for _, run in found])
+    found = [replace(run_efficiencies(run.path, None, cache), name=run.label) for run in runs]
+    return scaled(pop_table(found, weak), of_labels=True)

@@ -19,6 +19,7 @@ from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report.text import duration, percent
 from manyscale.runner.run import outputs
 from manyscale.runner.run.execute.execution import Counts
+from manyscale.runner.run.questions.factors import shown_factors
 from manyscale.runner.run.results import Result
 from manyscale.runner.study import what_if
 
@@ -27,12 +28,6 @@ _TIMELINES = (
     "intervals", "launches", "blocks", "gpu_ipc", "gpu_cpi_stacks", "gpu_resources", "gpu_lines", "gpu_branches",
     "gpu_streams", "plan",
 )  # fmt: skip
-_SHOWN = (
-    ("application.parallel_efficiency", "parallel efficiency"),
-    ("application.load_balance", "load balance"),
-    ("application.serialisation_efficiency", "serialisation"),
-    ("application.transfer_efficiency", "transfer"),
-)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -65,8 +60,11 @@ class RunResult(Answer, Result):
             found |= {"kernel launches": f"{launches:,}", "cycles": f"{cycles:,}", "IPC": f"{ipc:.4g}"}
         if "intervals.cpi" in self.statistics:
             found["CPI"] = f"{self.statistics['intervals.cpi'].value:.4g}"
-        if self.workload.num_ranks > 1:
-            found |= {text: percent(self.statistics[name].value) for name, text in _SHOWN if name in self.statistics}
+        found |= {
+            each.label.lower(): percent(self.statistics[f"application.{each.name}"].value)
+            for each in shown_factors({name: each.value for name, each in self.statistics.items()})
+            if each.name != "communication_efficiency"
+        }
         return found | _files(self.folder)
 
     @property

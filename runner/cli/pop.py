@@ -10,14 +10,9 @@ from typing import Any, Final
 from manyscale.runner.cli.figures import add_json, show
 from manyscale.runner.cli.options import add_cache, add_table_output, columns, output_folder, write_table_file
 
-# column, label, depth in the product; ratios are shown in per cent
-RATIOS: Final = (
-    ("global_efficiency", "Global efficiency", 0),
-    ("parallel_efficiency", "Parallel efficiency", 1),
-    ("load_balance", "Load balance", 2),
-    ("communication_efficiency", "Communication efficiency", 2),
-    ("serialisation_efficiency", "Serialisation", 3),
-    ("transfer_efficiency", "Transfer", 3),
+# column, label, depth in the product; ratios are shown in per cent. Scalability, and with it global efficiency, may be
+# above 100 %: a run that computes less, or faster, than the one on the fewest.
+SCALING: Final = (
     ("computation_scaling", "Computation scalability", 1),
     ("instruction_scaling", "Instruction scalability", 2),
     ("ipc_scaling", "IPC scalability", 2),
@@ -50,11 +45,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _text(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table to read: a column per run, a line per metric; what no run tells is left out."""
+    from manyscale.runner.run.questions.factors import pop_factors
+
     lines = [("run", *(Path(row["name"]).name or row["name"] for row in rows))]
     lines.append(("ranks", *(str(row["num_ranks"]) for row in rows)))
+    if any(row["num_cores"] not in (None, row["num_ranks"]) for row in rows):
+        lines.append(("cores", *("-" if row["num_cores"] is None else str(row["num_cores"]) for row in rows)))
     lines.append(("time (s)", *(f"{row['run_time_ps'] / 1e12:.6f}" for row in rows)))
     lines.append(("speed-up", *(f"{row['speedup']:.3f}" for row in rows)))
-    for name, label, depth in RATIOS:
+    own = [(each.name, each.label, each.depth + 1) for each in pop_factors(rows)]
+    for name, label, depth in (("global_efficiency", "Global efficiency", 0), *own, *SCALING):
         if any(row[name] is not None for row in rows):
             shown = ("-" if row[name] is None else f"{100 * row[name]:.1f} %" for row in rows)
             lines.append(("  " * depth + label, *shown))

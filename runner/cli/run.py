@@ -120,19 +120,17 @@ def _print_results(finished: RunResult | SweepResult, accept: Sequence[str]) -> 
 
 
 def _summary(point: Summary) -> str:
-    """The predicted time and what was simulated: of one rank alone no efficiencies, which are 100 % by definition."""
+    """The predicted time and what was simulated: of one core alone no efficiencies, which are 100 % by definition."""
+    from manyscale.runner.run.questions.factors import of_statistics, sentence
+
     figures = point.statistics
+    values = {name: each.value for name, each in figures.items()}
     at = "".join(f" {key}={value}" for key, value in point.axes.items())
     parts = []
     if "intervals.cpi" in figures:
         parts.append(_intervals(figures))
-    elif point.num_ranks > 1:
-        parts.append(
-            f"parallel efficiency {100 * figures['application.parallel_efficiency'].value:.1f} % "
-            f"(load balance {100 * figures['application.load_balance'].value:.1f} %, "
-            f"serialisation {100 * figures['application.serialisation_efficiency'].value:.1f} %, "
-            f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
-        )
+    elif line := sentence(of_statistics(values), point.num_ranks, int(values.get("node.cores_per_rank", 1))):
+        parts.append(line)
     if "gpu.launches" in figures:
         launches, cycles, ipc = (figures[f"gpu.{name}"].value for name in ("launches", "cycles", "ipc"))
         taken = f"{launches:,} launches take" if launches > 1 else "1 launch takes"

@@ -22,13 +22,11 @@ from manyscale.runner.cli.options import (
 from manyscale.runner.cli.progress import announce_compilation, progress_bar
 from manyscale.runner.errors import UserError
 
-RATIOS: Final = {
-    "efficiency": "efficiency",
-    "parallel_efficiency": "parallel",
-    "load_balance": "load balance",
-    "communication_efficiency": "communication",
-    "computation_scaling": "computation",
-}
+OF_RANKS: Final = ("parallel_efficiency", "load_balance", "communication_efficiency")
+OF_CORES: Final = (
+    "parallel_efficiency", "process_efficiency", "thread_efficiency", "serial_efficiency", "thread_load_balance",
+    "scheduling_efficiency",
+)  # fmt: skip
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,11 +92,17 @@ def axis(given: str) -> tuple[str, list[Any]]:
 
 
 def text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table to read, a line per run; ratios that no run tells are left out."""
+    """The table to read, a line per run; ratios that no run tells are left out. Of ranks with several cores, the
+    efficiency of processes stands for its factors."""
     from manyscale.runner.report.text import duration, percent
+    from manyscale.runner.run.questions.factors import THREAD, pop_factors
 
-    shown = [name for name in RATIOS if any(row[name] is not None for row in rows)]
-    lines = [("run", "ranks", "cores", "time", "speed-up", *(RATIOS[name] for name in shown))]
+    known = pop_factors(rows)
+    wanted = OF_CORES if any(each.name == THREAD for each in known) else OF_RANKS
+    names = {each.name: each.alone for each in known if each.name in wanted}
+    names = {"efficiency": "efficiency", **names, "computation_scaling": "computation"}
+    shown = [name for name in names if any(row[name] is not None for row in rows)]
+    lines = [("run", "ranks", "cores", "time", "speed-up", *(names[name] for name in shown))]
     for row in rows:
         ratios = ("-" if row[name] is None else percent(row[name]) for name in shown)
         cores = "-" if row["num_cores"] is None else f"{row['num_cores']:,}"

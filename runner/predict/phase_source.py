@@ -88,6 +88,18 @@ class Replayed:
 
 
 @dataclass(frozen=True)
+class CoreUse:
+    """What the cores of each rank do while it computes, int64[ranks] in ps of all its cores: ``busy`` executing the
+    program, ``overhead`` in the runtime system, ``serial_idle`` idle while the initial task works alone (Amdahl), and
+    ``total`` with what else they are idle."""
+
+    busy: np.ndarray
+    overhead: np.ndarray
+    serial_idle: np.ndarray
+    total: np.ndarray
+
+
+@dataclass(frozen=True)
 class Coupling:
     """What the replay needs of ranks that communicate inside their phases, whose task instances it schedules itself
     (``kind`` replay-coupled), or that give GPUs work (replay-devices). ``parameters`` of the unit that replays, beside
@@ -166,6 +178,11 @@ class PhaseSource(Protocol):
         """``of_run``, the figures of the run as replayed, with those of the source behind them, and with confidence
         intervals where times follow from samples."""
         return of_run
+
+    def core_use(self, done: Done, replayed: Replayed) -> CoreUse | None:
+        """Where ranks have several cores, or a runtime system that takes time; None: one core each, which executes the
+        program as long as its rank computes."""
+        return None
 
     def notes(self, done: Done) -> Sequence[Note]:
         """What the times leave out or assume, beside what is known of the workload."""

@@ -126,21 +126,34 @@ def _of_nodes(result: Result) -> Iterator[Card]:
     """Cores of ranks, and IPC where cores were simulated."""
     if result.intervals is not None or "node.cores_per_rank" not in result.statistics:
         return
-    cores = result.statistics["node.cores_per_rank"].value
+    cores = int(result.statistics["node.cores_per_rank"].value)
     ipc = result.statistics.get("node.ipc")
+    if cores > 1 and not has_ranks(result):
+        yield _efficiency(result)
     yield "Cores of a rank", f"{cores:,}", "" if ipc is None else f"{ipc.value:.3g} instructions per cycle and core"
 
 
 def _of_ranks(result: Result) -> Iterator[Card]:
     if not has_ranks(result):
         return
-    efficiency = result.statistics.get("application.parallel_efficiency")
-    if efficiency is not None:
-        yield "Parallel efficiency", percent(float(efficiency.value)), "computing / all time"
+    if "application.parallel_efficiency" in result.statistics:
+        yield _efficiency(result)
     yield "Ranks", f"{result.workload.num_ranks:,}", f"{result.workload.num_operations:,} MPI calls"
     payload = result.statistics.get("application.bytes")
     more = "" if payload is None else f"{size(float(payload.value))} of payload"
     yield "Messages", f"{result.messages.num_rows:,}", more
+
+
+def _efficiency(result: Result) -> Card:
+    """Of all cores, where ranks have several."""
+    of = {name: float(each.value) for name, each in result.statistics.items() if each.unit == "1"}
+    parallel = percent(of["application.parallel_efficiency"])
+    if "application.thread_efficiency" not in of:
+        return "Parallel efficiency", parallel, "computing / all time"
+    cores = result.workload.num_ranks * int(of["node.cores_per_rank"])
+    processes, threads = (percent(of[f"application.{name}_efficiency"]) for name in ("process", "thread"))
+    parts = f" = processes {processes} x threads {threads}" if has_ranks(result) else ""
+    return "Parallel efficiency", parallel, f"of {_counted(cores, 'core', 'cores')}{parts}"
 
 
 def _target(result: Result) -> Card:

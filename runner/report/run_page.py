@@ -44,6 +44,7 @@ from manyscale.runner.report.text import (
     table,
 )
 from manyscale.runner.run import script
+from manyscale.runner.run.questions.factors import shown_factors
 from manyscale.runner.run.results import Result
 
 _PS = 1e-12
@@ -56,14 +57,6 @@ _LABELS = {
     "overhead": "other",
     "idle": "idle: ended, others still run",
 }
-# statistic, label, depth in the product
-_EFFICIENCIES = (
-    ("application.parallel_efficiency", "Parallel efficiency", 1),
-    ("application.load_balance", "Load balance", 2),
-    ("application.communication_efficiency", "Communication efficiency", 2),
-    ("application.serialisation_efficiency", "Serialisation", 3),
-    ("application.transfer_efficiency", "Transfer", 3),
-)
 
 
 def write(result: Result, directory: Path) -> None:
@@ -89,6 +82,8 @@ def _write(result: Result, directory: Path, drawing: str) -> None:
         add_intervals(page, result)
     if has_ranks(result):
         _add_ranks(page, result)
+    elif shown_factors({name: float(each.value) for name, each in result.statistics.items()}):
+        page.add("Efficiency", _efficiencies(result))
     add_node_sections(page, result)
     if has_ranks(result):
         add_critical_path(page, result)
@@ -138,15 +133,13 @@ def _time_table(spent: np.ndarray) -> str:
 
 def _efficiencies(result: Result) -> str:
     rows = []
-    for name, label, level in _EFFICIENCIES:
-        statistic = result.statistics.get(name)
-        if statistic is None:
-            continue
+    for name, label, _, depth in shown_factors({name: float(each.value) for name, each in result.statistics.items()}):
+        statistic = result.statistics[f"application.{name}"]
         value = float(statistic.value)
         width = 100 * min(max(value, 0.0), 1.0)
         gauge = f'<span class="gauge"><i style="width:{width:.2f}%"></i></span>'
         meaning = f'<span class="meaning">{escape(statistic.description)}</span>'
-        rows.append((f'<div class="level{level}">{label}{meaning}</div>', gauge, percent(value)))
+        rows.append((f'<div class="level{depth + 1}">{label}{meaning}</div>', gauge, percent(value)))
     return f"<div>{table(('efficiency', '', 'value'), rows)}</div>"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,19 +13,13 @@ from manyscale.runner.report.figures.scaling import size_column
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent
 from manyscale.runner.report.text import table as html_table
-
-_RATIOS: Final = {
-    "efficiency": "efficiency of the speed-up",
-    "parallel_efficiency": "parallel efficiency",
-    "load_balance": "load balance",
-    "communication_efficiency": "communication efficiency",
-}
+from manyscale.runner.run.questions.factors import pop_factors
 
 
 def page(table: pa.Table, title: str, notes: Sequence[Note] = ()) -> str:
     """The page of a table with a row per run: label, num_ranks, num_cores, makespan_s, speed_up, efficiency,
-    parallel_efficiency, load_balance, communication_efficiency (null where unknown; a column of nulls is left out).
-    Equal tables give equal text."""
+    and the factors of parallel efficiency (null where unknown; a column of nulls is left out). Equal tables give equal
+    text."""
     rows = table.to_pylist()
     size = size_column(table)
     what = "cores" if size == "num_cores" else "ranks"
@@ -35,8 +29,18 @@ def page(table: pa.Table, title: str, notes: Sequence[Note] = ()) -> str:
         chart = made.chart("scaling", "figure", 420, figures.scaling(table), f"speed-up over the number of {what}")
         note = "Dotted: as many times faster as there are times more. Buttons show the efficiency and the times."
         made.add("Scaling", chart, note=note)
-    known = [name for name in _RATIOS if any(row[name] is not None for row in rows)]
-    header = ("run", "ranks", "cores", "predicted time", "speed-up", *(_RATIOS[name] for name in known))
+        factors = figures.scaling_factors(table)
+        if factors["data"]:
+            chart = made.chart("factors", "figure", 420, factors, f"efficiencies over the number of {what}")
+            note = (
+                "Parallel efficiency counts all cores. It is the product of processes and threads, where ranks have "
+                "several cores, and each of these is the product of its own factors: a factor of 100 % costs nothing."
+            )
+            made.add("Why: the factors of parallel efficiency", chart, note=note)
+    ratios = {"efficiency": "efficiency of the speed-up"}
+    ratios |= {each.name: each.label.lower() for each in pop_factors(rows)}
+    known = [name for name in ratios if any(row.get(name) is not None for row in rows)]
+    header = ("run", "ranks", "cores", "predicted time", "speed-up", *(ratios[name] for name in known))
     cells = [
         (
             escape(row["label"]), _count(row["num_ranks"]), _count(row["num_cores"]),

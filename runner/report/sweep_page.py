@@ -31,14 +31,9 @@ from manyscale.runner.report.palette import GREY
 from manyscale.runner.report.sections.node import part_markers, stack_chart
 from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent, side_by_side, table
 from manyscale.runner.run import script
+from manyscale.runner.run.questions.factors import ALL, with_threads
 
-EFFICIENCIES: Final = {
-    "application.parallel_efficiency": "parallel",
-    "application.load_balance": "load balance",
-    "application.communication_efficiency": "communication",
-    "application.serialisation_efficiency": "serialisation",
-    "application.transfer_efficiency": "transfer",
-}
+EFFICIENCIES: Final = {f"application.{each.name}": each.alone for each in ALL}
 _RATES: Final = {
     "gpu.ipc": "warp instructions per cycle",
     "intervals.cpi": "cycles per instruction",
@@ -57,7 +52,7 @@ def write_sweep(
 
     Statistics that the table does not have are left out. Equal tables give equal bytes.
     """
-    points = columns_of(sweep_table)
+    points = _with_threads(columns_of(sweep_table))
     count = sweep_table.num_rows
     page = Page(title, f"Sweep of {count:,} point{'s' if count != 1 else ''} over {', '.join(axes) or 'no axis'}")
     page.add("", _headline(points, axes), notes_html(notes))
@@ -136,8 +131,26 @@ def efficiencies(points: Points) -> dict[str, str]:
     """Statistics of efficiencies and what they are called; none where each point is one rank, of which all are 100 % by
     definition."""
     if set(points.get("application.ranks", ())) == {1}:
-        return {}
+        of_cores = ("application.parallel_efficiency", "application.thread_efficiency")
+        known = set(of_cores) if max(points.get("node.cores_per_rank", ()), default=1) > 1 else set()
+        return {name: EFFICIENCIES[name] for name in of_cores if name in known and name in points}
     return {name: label for name, label in EFFICIENCIES.items() if name in points}
+
+
+def _with_threads(points: Points) -> Points:
+    """Points of ranks with one core beside others with several: all factors of theirs."""
+    names = [name for name in EFFICIENCIES if name in points]
+    if "application.thread_efficiency" not in names:
+        return points
+    filled = [
+        with_threads(
+            {name.removeprefix("application."): points[name][k] for name in names if points[name][k] is not None}
+        )
+        for k in range(len(points["point_id"]))
+    ]
+    found = {name: [each.get(name.removeprefix("application.")) for each in filled] for name in names}
+    cores = [1 if each is None else each for each in points.get("node.cores_per_rank", ())]
+    return {**points, **found, "node.cores_per_rank": cores}
 
 
 def _ratio_chart(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> str:

@@ -34,7 +34,9 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: (list of node programs, list of times of their
     pieces), an entry per rank, None for ranks without. Parameters beside those of replay_point: ``runtime`` (a
     RuntimeSystem, by ``model_dump(mode="json", by_alias=True)``), ``num_cores`` (of each rank), ``seed``,
-    ``share_group`` (a number per core, or None), ``keep_ranks``.
+    ``share_group`` (a number per core, or None), ``keep_ranks``. Of the run on an ideal network there are
+    ``ideal_compute_ps`` int64[ranks] and what its cores did, since computing itself takes longer where messages come
+    late: cores then work one after the other, and not at the same time.
     """
     network = Network.model_validate(parameters["network"])
     placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
@@ -51,8 +53,12 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
 
     result = replay(parameters["model"], network, parameters["keep_ranks"])
     ideal = replay("latency-bandwidth", ideal_network(network), ())
+    rank = np.repeat(np.arange(len(ideal.rank_end_ps)), np.diff(inputs["program"].rank_offsets))
+    in_mpi = np.bincount(rank, ideal.timeline.end_ps - ideal.exposed_ps, minlength=len(ideal.rank_end_ps))
     return to_arrays(result, parameters["num_point_to_point"]) | {
         "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64),
+        "ideal_compute_ps": ideal.rank_end_ps - np.rint(in_mpi).astype(np.int64),
+        **{f"ideal_cores_{name}": getattr(ideal, name) for name in ("busy_ps", "overhead_ps")},
         "rows_task_instance": _of_instances(result.cores, programs, "instance_id"),
         "rows_task_type": _of_instances(result.cores, programs, "task_type"),
         "rows_creator": _of_instances(result.cores, programs, "parent"),

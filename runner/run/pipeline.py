@@ -24,6 +24,7 @@ from manyscale.models.workload.columns import text_array
 from manyscale.models.workload.domain import TAKES
 from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.core_efficiencies import with_cores
 from manyscale.runner.predict.ipc import ipc_factors
 from manyscale.runner.predict.phase_source import (
     Case,
@@ -352,12 +353,17 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
     messages = results.messages_table(workload, arrays["send_ps"], arrays["receive_ps"])
     ideal = int(arrays["ideal_makespan_ps"][0])
     path = critical_path.path_table(workload, arrays) if critical_path.is_stored(arrays) else None
-    figures = results.statistics(workload, machine, ranks, messages, last_ps, ideal) | beside
+    ideal_compute = arrays.get("ideal_compute_ps")
+    figures = results.statistics(workload, machine, ranks, messages, last_ps, ideal, ideal_compute) | beside
     if path is not None:
         figures |= critical_path.statistics(path, workload.num_ranks)
     makespan_ps = int(last_ps.max(initial=0))
     done = rounds.done(simulated.time_units, execution)
     figures = point.source.figures(figures, done)
+    use = point.source.core_use(done, replayed)
+    if use is not None:
+        compute = results.compute_of_ranks(ranks, workload.num_ranks) if ideal_compute is None else ideal_compute
+        figures = with_cores(figures, compute, use)
     link_use = links.links_table(arrays, makespan_ps)
     figures |= links.statistics(link_use, makespan_ps)
     return results.Result(
@@ -379,6 +385,7 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
                 *point.source.notes(done),
                 *found,
                 *point_notes.of_samples(point.plans, figures),
+                *point_notes.of_ideal_network(figures),
                 *point_notes.of_files(takes_time=point.storage_ps is not None, is_coupled=is_coupled),
             ]
         ),

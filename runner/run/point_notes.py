@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from manyscale.models.workload.notes import Errs, Note, changes
+from manyscale.models.workload.notes import Errs, Note, changes, informs, percent
 from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
 from manyscale.runner.predict.gpu.untimed import untimed_notes
 from manyscale.runner.predict.phase_source import Case, PhaseSource
@@ -51,6 +51,19 @@ def of_samples(plans: Sequence[Plan], figures: Mapping[str, Statistic]) -> list[
             text = f"{number}{of} stand for all, and do not tell how far the time may be off"
             notes.append(changes("sample-without-interval", text, f"sample of {plan.element_kind}", number))
     return notes
+
+
+def of_ideal_network(figures: Mapping[str, Statistic]) -> list[Note]:
+    """Where the run on an ideal network takes longer, which is no error: Graham, "Bounds on multiprocessing timing
+    anomalies" (SIAM Journal on Applied Mathematics 17(2), 1969)."""
+    transfer = float(figures["application.transfer_efficiency"].value)
+    if transfer <= 1:
+        return []
+    text = (
+        f"on an ideal network the run takes {percent(transfer - 1)} longer: messages that come sooner change the order "
+        "of what waits for them; transfer efficiency is above 100 % for that reason"
+    )
+    return [informs("slower-on-ideal-network", text)]
 
 
 def of_files(*, takes_time: bool, is_coupled: bool) -> list[Note]:

@@ -37,7 +37,7 @@ from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import Scheduler, new_scheduler, why_stuck
 
-VERSION: Final = 1
+VERSION: Final = 2
 KERNELS: Final = Kernels(kernel.run_coupled_fixed, kernel.run_coupled_flow, kernel.run_coupled_dimemas)
 
 

@@ -4,7 +4,7 @@ the interval model; and what follows from their results."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,8 +29,11 @@ from manyscale.runner.predict.stored_arrays import noted, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.registry import lookup
 
+if TYPE_CHECKING:
+    from manyscale.runner.predict.node.task_sampling import Found
+
 KIND: Final = "node-cell"
-VERSION: Final = 5  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 6  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
@@ -99,7 +102,8 @@ def check_machine(machine: Machine) -> None:
 def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit. Results:
 
-    ``makespan_ps`` int64[]: of each phase of the cell.
+    ``makespan_ps`` int64[]: of each phase of the cell. ``core_ps`` int64[phases, 3]: what its cores did
+    (schedule_units.Simulated).
     ``predicted_ps``, ``traced_ps`` float64[types + 1]: time of pieces by type of the traced workload, instance 0 last.
     ``half_width``: relative, of the predicted time, by TaskPoint's samples. ``num_instructions``,
     ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
@@ -145,6 +149,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         {
             **found.arrays,
             "makespan_ps": found.makespan_ps,
+            "core_ps": _core_times(program, found, first, end, node),
             "predicted_ps": predicted,
             "traced_ps": base,
             "type": own_type(found.arrays["type"]).astype(np.int32),
@@ -157,6 +162,20 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         }
     )
     return noted(arrays, [*program.notes, *found.notes])
+
+
+def _core_times(program: NodeProgram, found: Found, first: int, end: int, node: Node) -> np.ndarray:
+    """int64[phases, 3]: of phases [first, end), sleeps left out; the runtime system's time with the first one."""
+    from manyscale.models.node.detailed import OVERHEAD  # Numba
+    from manyscale.models.node.program.serial_parts import serial_parts
+
+    awake_ps = np.where(program.piece_event == SLEEP, 0, found.piece_ps)
+    of_cores = found.arrays["core_stack"][:, found.arrays["core_part"] == OVERHEAD].sum()
+    times = np.zeros((program.num_phases, 3))
+    times[:, 0] = np.bincount(phase_of_pieces(program), awake_ps, minlength=program.num_phases)
+    times[first : first + 1, 1] = of_cores * 1e12 / (node.frequency_hz or 1.0)
+    times[:, 2] = serial_parts(program, awake_ps)
+    return np.rint(times[first:end]).astype(np.int64)
 
 
 def _by_type(
@@ -219,11 +238,11 @@ def _iteration_of(workload: Workload, rank: np.ndarray, operation: np.ndarray) -
 
 def simulated_phases(plan: CellPlan, results: Sequence[Arrays]) -> dict[int, Simulated]:
     """Of each rank with cells, what its phases in them take."""
-    found: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    found: dict[int, list[tuple[np.ndarray, ...]]] = {}
     for cell, result in zip(plan.cells, results, strict=True):
         makespan = result["makespan_ps"]
-        found.setdefault(cell.rank, []).append((np.full(len(makespan), cell.iteration, np.int64), makespan))
+        iteration = np.full(len(makespan), cell.iteration, np.int64)
+        found.setdefault(cell.rank, []).append((iteration, makespan, result["core_ps"]))
     return {
-        rank: Simulated(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
-        for rank, parts in found.items()
+        rank: Simulated(*(np.concatenate(each) for each in zip(*parts, strict=True))) for rank, parts in found.items()
     }

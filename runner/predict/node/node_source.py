@@ -29,7 +29,7 @@ from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
 from manyscale.runner.predict.node.task_type_names import check_priorities, factors_of_types, same_types
 from manyscale.runner.predict.node.type_ratios import TypeRatios
-from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
+from manyscale.runner.predict.phase_source import Case, CoreUse, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic, with_half_width
 from manyscale.runner.predict.stored_arrays import notes_of, restored
 from manyscale.runner.predict.units import Arrays, array_digest
@@ -100,6 +100,20 @@ class NodeSource(PhaseSource):
         ratios = self._ratios(cells)
         half_width = ratios.combined(np.sum([each["type_ps"] for each in schedules], axis=0))
         return with_half_width(half_width, figures | statistics.of_cells(ratios.overall, cells))
+
+    def core_use(self, done: Done, replayed: Replayed) -> CoreUse:
+        """Of ranks that the replay schedules, as on an ideal network."""
+        arrays, cores = replayed.arrays, self._case.study.mapping.cores_per_rank
+        rows = []
+        for rank, result in enumerate(done[schedule_units.KIND].results):
+            if schedule_units.is_coupled(result):
+                mine = arrays["cores_core_rank"] == rank
+                busy, overhead = (int(arrays[f"ideal_cores_{name}_ps"][mine].sum()) for name in ("busy", "overhead"))
+                total = int(arrays["ideal_compute_ps"][rank]) * cores
+                rows.append(schedule_units.core_use(busy, overhead, int(result["serial_ps"][0]), total, cores))
+            else:
+                rows.append(result["core_use_ps"])
+        return CoreUse(*np.array(rows, np.int64).T)
 
     def notes(self, done: Done) -> list[Note]:
         """Of programs as they are scheduled, of code as it is simulated, and of a trace of its own that it is from."""

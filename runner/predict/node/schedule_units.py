@@ -36,13 +36,16 @@ KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 @dataclass(frozen=True)
 class Simulated:
     """Phases of a rank whose makespans are known. ``iteration`` int64[]: of each its iteration (cells.WHOLE: all phases
-    there are), those of an iteration in their order; they take ``makespan_ps`` int64[]."""
+    there are), those of an iteration in their order; they take ``makespan_ps`` int64[]. ``core_ps`` int64[phases, 3]:
+    what its cores executed, spent in the runtime system (of an iteration, with its first phase), and the serial parts
+    (models/node/program/serial_parts.py)."""
 
     iteration: np.ndarray
     makespan_ps: np.ndarray
+    core_ps: np.ndarray
 
 
-NOTHING_SIMULATED: Final = Simulated(np.empty(0, np.int64), np.empty(0, np.int64))
+NOTHING_SIMULATED: Final = Simulated(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 3), np.int64))
 
 
 def stage(
@@ -79,7 +82,7 @@ def stage(
         name = f"rank {rank} of {base.digest}"
         values[name] = part
         inputs = {"part": name}
-        content = [part.digest, array_digest(known.iteration, known.makespan_ps)]
+        content = [part.digest, array_digest(known.iteration, known.makespan_ps, known.core_ps)]
         if len(known.iteration):
             inputs["simulated"] = f"simulated phases of rank {rank} {content[-1]}"
             values[inputs["simulated"]] = known
@@ -126,7 +129,8 @@ def _traced_iteration(iteration: int, traced: int) -> tuple[int, int]:
 
 def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit. Results: ``compute_ps`` int64[operations + 1], before each operation and after the last;
-    ``busy_ps``, ``overhead_ps``, ``idle_ps`` int64[cores]; ``type_ps`` float64[types + 1], time of each type's pieces;
+    ``core_use_ps`` int64[4], of all cores in phases: executing the program, in the runtime system, idle while the
+    initial task works alone, and in all; ``type_ps`` float64[types + 1], time of each type's pieces;
     ``num_instances`` and ``num_ids`` (one value); stretches of instances on cores of the phases that were to be kept:
     ``operation``, ``instance`` (task_instance_id), ``type``, ``core`` int32[], ``id`` and ``creator`` int64[]
     (instance_ids.py), ``start_ps`` and ``end_ps`` since the phases before that operation began.
@@ -134,9 +138,10 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     phase, and ``simulated_begin_ps`` int64[], when they begin since the phases before it did.
 
     ``notes`` on them (stored_arrays.py). A rank that calls MPI inside its phases results in ``piece_ps`` int64[pieces],
-    for the replay to schedule, ``type_ps`` and the numbers.
+    for the replay to schedule, ``type_ps``, the numbers, and ``serial_ps`` (one value) of its initial task.
     """
     from manyscale.models.node.program.build import build_program  # Numba
+    from manyscale.models.node.program.serial_parts import serial_parts
 
     part = inputs["part"]
     runtime = RuntimeSystem.model_validate(parameters["runtime"])
@@ -152,10 +157,19 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     if program.is_coupled:
         types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))
         count = np.array([program.num_instances])
+        serial = serial_parts(program, piece_ps, runtime.creator_speedup).sum()
         coupled = {"piece_ps": piece_ps, "type_ps": types, "num_instances": count - 1, "num_ids": count}
-        return noted(coupled, program.notes)
+        return noted(coupled | {"serial_ps": np.rint([serial]).astype(np.int64)}, program.notes)
     scheduled = _Rank(program, piece_ps, is_sleep, len(scale), parameters, inputs).scheduled(runtime)
     return noted(scheduled, program.notes)
+
+
+def core_use(busy: int, overhead: int, serial: float, total: int, cores: int) -> np.ndarray:
+    """int64[4]: ``core_use_ps`` of a rank. What is drawn with ``jitter`` and what is rounded leave the serial parts
+    known but for some ps: cores are idle during them no longer than they are idle at all."""
+    total = max(total, busy + overhead)
+    idle = min((cores - 1) * round(serial), total - busy - overhead)
+    return np.array([busy, overhead, idle, total], np.int64)
 
 
 def is_coupled(result: Arrays) -> bool:
@@ -174,7 +188,7 @@ class _Rank:
         traced = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
         self.operation = operation_of_phases(program.phase_operation, traced)
         known: Simulated = inputs.get("simulated", NOTHING_SIMULATED)
-        self.simulated, self.simulated_ps = _simulated_phases(program, known), known.makespan_ps
+        self.simulated, self.known = _simulated_phases(program, known), known
         base, repetition = inputs.get("repeated", (np.arange(traced), np.zeros(traced, np.int64)))
         # the end of the rank is an operation here
         self.base = np.append(base, traced).astype(np.int64)
@@ -184,28 +198,43 @@ class _Rank:
         self.phase = phase
 
     def scheduled(self, runtime: RuntimeSystem) -> Arrays:
-        cores = self.parameters["cores"]
-        spent = np.zeros((3, cores), np.int64)
+        from manyscale.models.node.program.serial_parts import serial_parts
+
         count = np.bincount(self.base, minlength=int(self.base.max()) + 1)[self.operation]  # times each phase runs
+        is_known = np.isin(np.arange(len(count)), self.simulated)
+        busy = overhead = total = 0
         makespans: list[np.ndarray] = []
-        for first, end in _runs(count):
-            found = self._run(runtime, first, end, int(count[first]) if self.parameters["jitter"] else 1)
+        for first, end in _runs(2 * count + is_known):
+            repetitions = int(count[first]) if self.parameters["jitter"] else 1
+            if is_known[first]:
+                makespans += [np.zeros(repetitions, np.int64)] * (end - first)
+                continue
+            found = self._run(runtime, first, end, repetitions)
             times = 1 if self.parameters["jitter"] else int(count[first])
-            spent += times * np.stack([found.busy_ps, found.overhead_ps, found.idle_ps])
+            busy += times * int(found.busy_ps.sum())
+            overhead += times * int(found.overhead_ps.sum())
+            total += times * int(found.makespan_ps.sum()) * self.parameters["cores"]
             makespans += list(found.makespan_ps.T)
-        for phase, known_ps in zip(self.simulated.tolist(), self.simulated_ps.tolist(), strict=True):
+        serial_ps = serial_parts(self.program, self.piece_ps, runtime.creator_speedup)
+        serial = float(serial_ps[~is_known] @ count[~is_known])
+        for phase, known_ps, core_ps in zip(
+            self.simulated.tolist(), self.known.makespan_ps.tolist(), self.known.core_ps.tolist(), strict=True
+        ):
             if phase < 0:
                 continue
-            makespans[phase] = np.full_like(makespans[phase], known_ps + self.sleep_ps[phase])
+            sleep_ps, times = int(self.sleep_ps[phase]), int(count[phase])
+            makespans[phase] = np.full_like(makespans[phase], known_ps + sleep_ps)
+            busy += times * (core_ps[0] + sleep_ps)
+            overhead += times * core_ps[1]
+            serial += times * (core_ps[2] + sleep_ps)
+            total += times * (known_ps + sleep_ps) * self.parameters["cores"]
         compute = self._per_operation(makespans)
         kind = self.program.task_type[self.program.piece_instance]
         weight = self.piece_ps * count[self.phase]
         instances = np.diff(self.program.phase_first_instance) @ count
         return {
             "compute_ps": compute,
-            "busy_ps": spent[0],
-            "overhead_ps": spent[1],
-            "idle_ps": spent[2],
+            "core_use_ps": core_use(busy, overhead, serial, total, self.parameters["cores"]),
             "type_ps": np.bincount(np.where(kind < 0, self.num_types - 1, kind), weight, minlength=self.num_types),
             "num_instances": np.array([instances], np.int64),
             "num_ids": np.array([self.program.num_instances * (int(self.repetition.max()) + 1)], np.int64),

@@ -23,10 +23,7 @@ def of_schedules(study: Study, schedules: Sequence[Arrays]) -> dict[str, Statist
     alone = [each for each in schedules if not is_coupled(each)]
     if not alone:
         return figures
-    busy, overhead, idle = (
-        sum(float(each[f"{name}_ps"].sum()) for each in alone) for name in ("busy", "overhead", "idle")
-    )
-    total = busy + overhead + idle
+    busy, overhead, _, total = (sum(int(each["core_use_ps"][place]) for each in alone) for place in range(4))
     for name, value, text in (
         ("utilisation", busy, "share of the cores' time in phases that executes the program"),
         ("overhead", overhead, "share of the cores' time in phases that the runtime system takes"),

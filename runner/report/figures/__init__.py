@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from manyscale.runner.report.figures.differences import compare, what_if
 from manyscale.runner.report.figures.plan import plan
-from manyscale.runner.report.figures.scaling import scaling
+from manyscale.runner.report.figures.scaling import scaling, scaling_factors
 from manyscale.runner.report.figures.sweep import sweep
 from manyscale.runner.report.figures.timeline import timeline
 from manyscale.runner.report.figures.workload import workload
 
-__all__ = ["compare", "plan", "scaling", "sweep", "timeline", "what_if", "workload"]
+__all__ = ["compare", "plan", "scaling", "scaling_factors", "sweep", "timeline", "what_if", "workload"]

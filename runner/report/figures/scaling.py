@@ -10,6 +10,7 @@ from manyscale.runner.report.figures.choices import View, with_views
 from manyscale.runner.report.figures.sweep import Axis, Lines, line_look, values_view
 from manyscale.runner.report.palette import GREY, axis
 from manyscale.runner.report.text import time_unit
+from manyscale.runner.run.questions.factors import pop_factors
 
 
 def scaling(table: pa.Table) -> dict[str, Any]:
@@ -27,9 +28,7 @@ def scaling(table: pa.Table) -> dict[str, Any]:
     for index, label in enumerate(labels):
         lines.setdefault("" if is_one else label, []).append(index)
     sizes = [float(row[size]) for row in rows]
-    ticks = {"tickmode": "array", "tickvals": sorted(set(sizes)), "ticktext": [f"{n:,.0f}" for n in sorted(set(sizes))]}
-    kind = "log" if max(sizes) / min(sizes) >= 4 else "linear"  # numbers of cores are mostly doubled
-    position = Axis(sizes, axis(f"number of {'cores' if size == 'num_cores' else 'ranks'}", type=kind, **ticks))
+    position = _positions(sizes, size)
     names = [name or "predicted" for name in lines]
     data = [
         line_look(i)
@@ -46,6 +45,35 @@ def scaling(table: pa.Table) -> dict[str, Any]:
     )  # fmt: skip
     layout: dict[str, Any] = {"xaxis": position.settings, "yaxis": axis(""), "showlegend": False}
     return with_views(data, layout, views)
+
+
+def scaling_factors(table: pa.Table) -> dict[str, Any]:
+    """Plotly's figure of parallel efficiency and its factors, a line each, over the cores or ranks of such a table;
+    none where no row tells any, or several rows are of one size."""
+    size = size_column(table)
+    rows = sorted((row for row in table.to_pylist() if row[size]), key=lambda row: row[size])
+    sizes = [float(row[size]) for row in rows]
+    chosen = [each for each in pop_factors(rows) if each.name != "communication_efficiency"]
+    if len(set(sizes)) < len(sizes) or len(sizes) < 2:
+        return {"data": [], "layout": {}}
+    data = [
+        line_look(i)
+        | {
+            "name": each.alone, "x": sizes,
+            "y": [None if row[each.name] is None else 100 * row[each.name] for row in rows],
+            "hovertemplate": f"{each.label} %{{y:.1f}} %<extra>%{{x:,.0f}}</extra>",
+        }
+        for i, each in enumerate(chosen)
+    ]  # fmt: skip
+    position = _positions(sizes, size)
+    return {"data": data, "layout": {"xaxis": position.settings, "yaxis": axis("efficiency (%)", rangemode="tozero")}}
+
+
+def _positions(sizes: list[float], size: str) -> Axis:
+    """The axis of numbers of cores, or ranks."""
+    ticks = {"tickmode": "array", "tickvals": sorted(set(sizes)), "ticktext": [f"{n:,.0f}" for n in sorted(set(sizes))]}
+    kind = "log" if max(sizes) / min(sizes) >= 4 else "linear"  # numbers of cores are mostly doubled
+    return Axis(sizes, axis(f"number of {'cores' if size == 'num_cores' else 'ranks'}", type=kind, **ticks))
 
 
 def size_column(table: pa.Table) -> str:

@@ -27,18 +27,12 @@ from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.critical_path import time_by_kind
 from manyscale.runner.run.places import occurrence, places
 from manyscale.runner.run.questions.efficiencies import efficiencies
+from manyscale.runner.run.questions.factors import NAMES, THREAD, with_threads
 from manyscale.runner.run.results import RANKS_SCHEMA, STATES, ranks_table
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
 MOST_VISITS: Final = 1_000  # those that differ most
-_EFFICIENCIES: Final = (
-    "parallel_efficiency",
-    "load_balance",
-    "communication_efficiency",
-    "serialisation_efficiency",
-    "transfer_efficiency",
-)
 TITLES: Final = {  # of the groups, in their order
     "figure": "whole run",
     "state": "by state (mean over ranks)",
@@ -176,7 +170,7 @@ def load_trace(path: Path, form: str = "auto", cache: Path | None = None) -> Sid
         "application.bytes": float(sent.sum()),
     }
     figures |= {
-        f"application.{name}": float(value) for name in _EFFICIENCIES if (value := getattr(pop, name)) is not None
+        f"application.{name}": float(value) for name in NAMES if (value := getattr(pop, name, None)) is not None
     }
     return Side(str(path), workload.num_ranks, ranks, figures, {}, workload, workload.notes)
 
@@ -239,11 +233,20 @@ def same_calls(a: Workload, b: Workload) -> bool:
 
 
 def _figures(a: Side, b: Side) -> Iterator[dict[str, Any]]:
-    units = {"makespan": "s", "messages": "1", "bytes": "B"} | dict.fromkeys(_EFFICIENCIES, "1")
+    units = {"makespan": "s", "messages": "1", "bytes": "B"} | dict.fromkeys(NAMES, "1")
+    known = [_with_threads(a, b), _with_threads(b, a)]
     for item, unit in units.items():
-        one, other = (side.figures.get(f"application.{item}") for side in (a, b))
+        one, other = (figures.get(item) for figures in known)
         if one is not None or other is not None:
             yield _row("figure", item, one, other, unit)
+
+
+def _with_threads(side: Side, other: Side) -> dict[str, float]:
+    """Figures of a side by name without ``application.``; of a predicted run of ranks with one core those of threads,
+    too, if the other has them."""
+    own = {name.removeprefix("application."): value for name, value in side.figures.items() if "." in name}
+    is_predicted = "application.ranks" in side.figures
+    return with_threads(own) if is_predicted and f"application.{THREAD}" in other.figures else own
 
 
 def _gpu_figures(a: Side, b: Side) -> Iterator[dict[str, Any]]:

@@ -38,8 +38,10 @@ CYCLES: Final = "PAPI_TOT_CYC"
 
 @dataclass(frozen=True)
 class Efficiencies:
-    """Metrics of one run; ratios are 0 to 1. ``useful_ps`` int64 per rank. None: the trace does not tell (counters), or
-    it was not asked for or cannot be replayed (what needs the ideal network)."""
+    """Metrics of one run; ratios are 0 to 1. ``useful_ps`` int64 per rank: how long it computes. None: the trace does
+    not tell (counters, threads), or it was not asked for or cannot be replayed (what needs the ideal network).
+    ``num_cores``: of all ranks; ``core_time_ps``: how long these execute the program, None where that is
+    ``useful_ps``."""
 
     name: str
     num_ranks: int
@@ -55,10 +57,18 @@ class Efficiencies:
     cycles: int | None = None
     ipc: float | None = None
     frequency_hz: float | None = None
+    num_cores: int | None = None
+    core_time_ps: float | None = None
+    process_efficiency: float | None = None
+    thread_efficiency: float | None = None
+    serial_efficiency: float | None = None
+    thread_load_balance: float | None = None
+    scheduling_efficiency: float | None = None
 
     @property
-    def total_useful_ps(self) -> int:
-        return int(self.useful_ps.sum())
+    def total_useful_ps(self) -> float:
+        """Of all cores."""
+        return float(self.useful_ps.sum()) if self.core_time_ps is None else self.core_time_ps
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from manyscale.models.machine import Network
-from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
 from manyscale.runner.run.questions.compare import is_run, load_run
 from manyscale.runner.run.questions.efficiencies import Efficiencies, efficiencies, scaling_table
-from manyscale.runner.run.results import STATES
+from manyscale.runner.run.questions.factors import NAMES, PARALLEL, THREAD, with_threads
+from manyscale.runner.run.results import compute_of_ranks
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
@@ -26,11 +25,7 @@ SCALING_SCHEMA: Final = pa.schema(
         pa.field("makespan_s", pa.float64(), nullable=False),
         pa.field("speed_up", pa.float64()),
         pa.field("efficiency", pa.float64()),
-        pa.field("parallel_efficiency", pa.float64()),
-        pa.field("load_balance", pa.float64()),
-        pa.field("communication_efficiency", pa.float64()),
-        pa.field("serialisation_efficiency", pa.float64()),
-        pa.field("transfer_efficiency", pa.float64()),
+        *(pa.field(name, pa.float64()) for name in NAMES),
         pa.field("computation_scaling", pa.float64()),
         pa.field("global_efficiency", pa.float64()),
     ]
@@ -44,50 +39,43 @@ def run_efficiencies(path: Path, network: Network | None = None, cache: Path | N
     if not is_run(path):
         return efficiencies(read_workload(WorkloadChoice(path=str(path)), cache), network)
     side = load_run(path, cache, with_workload=False)
-    computing = to_numpy(side.ranks.column("state")) == STATES.index("compute")
-    duration = to_numpy(side.ranks.column("end_ps")) - to_numpy(side.ranks.column("start_ps"))
-    useful = np.zeros(side.num_ranks, np.int64)
-    np.add.at(useful, to_numpy(side.ranks.column("rank"))[computing], duration[computing])
+    useful = compute_of_ranks(side.ranks, side.num_ranks)
     if not useful.any():
         raise UserError(f"{path}: no rank computes in the run; there is no efficiency to speak of")
     figures = {name.removeprefix("application."): value for name, value in side.figures.items()}
     makespan = round(figures["makespan"] * 1e12)
+    cores = int(side.figures.get("node.cores_per_rank", 1))
+    known = with_threads({name: figures[name] for name in NAMES if name in figures})
     return Efficiencies(
         name=side.name,
         num_ranks=side.num_ranks,
         run_time_ps=makespan,
         useful_ps=useful,
-        parallel_efficiency=figures["parallel_efficiency"],
-        load_balance=figures["load_balance"],
-        communication_efficiency=figures["communication_efficiency"],
         ideal_run_time_ps=round(figures["transfer_efficiency"] * makespan),
-        serialisation_efficiency=figures["serialisation_efficiency"],
-        transfer_efficiency=figures["transfer_efficiency"],
+        num_cores=side.num_ranks * cores,
+        core_time_ps=makespan * side.num_ranks * cores * known[PARALLEL] if THREAD in figures else None,
+        **known,
     )
 
 
-def scaled(pop: pa.Table, num_cores: Sequence[int | None], labels: Sequence[str] | None = None) -> pa.Table:
-    """How time changes with the number of ranks and cores: rows of ``pop_table`` with the cores of each, by which they
-    are put in order (equal ones as given); by ranks where the cores of one are not known (None).
+def scaled(pop: pa.Table, *, of_labels: bool = False) -> pa.Table:
+    """How time changes with the number of ranks and cores: the rows of ``pop_table``, in their order. ``of_labels``:
+    their names are labels, and no paths.
 
     Columns: label, num_ranks, num_cores, makespan_s; against the first row speed_up and efficiency, the speed-up over
-    the growth of the cores, or ranks; and the efficiencies of POP that are known of each.
+    the growth of the cores, or of the ranks where the cores of one are not known; and the efficiencies of POP that are
+    known of each. The efficiency of the speed-up is above 1 where a run is faster than more cores alone explain.
     """
     rows = pop.to_pylist()
-    names = list(labels) if labels is not None else [Path(row["name"]).name or row["name"] for row in rows]
-    of_ranks = any(cores is None for cores in num_cores)
-    sizes = [int((row["num_ranks"] if of_ranks else cores) or 0) for row, cores in zip(rows, num_cores, strict=True)]
-    ordered = sorted(zip(names, rows, num_cores, sizes, strict=True), key=lambda one: one[3])
-    _, first, _, first_size = ordered[0]
+    size = "num_ranks" if any(row["num_cores"] is None for row in rows) else "num_cores"
+    first = rows[0]
     columns: dict[str, list[Any]] = {name: [] for name in SCALING_SCHEMA.names}
-    for label, row, cores, size in ordered:
-        gain = row["speedup"] / first["speedup"]
+    for row in rows:
         own = {
-            "label": label,
-            "num_cores": cores,
+            "label": row["name"] if of_labels else Path(row["name"]).name or row["name"],
             "makespan_s": row["run_time_ps"] * 1e-12,
-            "speed_up": gain,
-            "efficiency": gain * first_size / size,
+            "speed_up": row["speedup"],
+            "efficiency": row["speedup"] * first[size] / row[size],
         }
         for name in SCALING_SCHEMA.names:
             columns[name].append(own[name] if name in own else row[name])
@@ -95,12 +83,15 @@ def scaled(pop: pa.Table, num_cores: Sequence[int | None], labels: Sequence[str]
 
 
 def pop_table(runs: Sequence[Efficiencies], weak: bool = False) -> pa.Table:
-    """A row per run, by rank count (equal ones as given): metrics, and scaling against the run on the fewest ranks.
+    """A row per run, by the number of cores, or of ranks where the cores of one are not known (equal ones as given):
+    metrics, and scaling against the run on the fewest.
 
     With ``weak`` the work per rank was meant to stay: computation and instruction scaling are per rank, and the
     speed-up is that of the work done, ranks over ranks times time over time.
     """
-    ordered = sorted(runs, key=lambda run: run.num_ranks)
+    cores = [run.num_cores for run in runs]
+    size = dict(zip(map(id, runs), cores if None not in cores else [run.num_ranks for run in runs], strict=True))
+    ordered = sorted(runs, key=lambda run: size[id(run)] or 0)
     rows: list[dict[str, Any]] = scaling_table(ordered).to_pylist()
     for row in rows if weak else ():
         growth = row["num_ranks"] / rows[0]["num_ranks"]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from rank_events import Recorder
 
 import manyscale
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.run.questions.factors import NAMES
 from manyscale.runner.shipped import folder
 
 
@@ -84,8 +88,46 @@ def test_no_core_does_two_things_at_once_and_cores_table_holds_the_work(tmp_path
 @pytest.mark.theory
 def test_communication_inside_tasks_is_overlapped(tmp_path):
     """Jacobi exchanges halos in tasks: its ranks join the replay, and more cores are not slower."""
-    times = [run(study("jacobi-8", cores), tmp_path / str(cores)).makespan_seconds for cores in (1, 2, 4)]
-    assert times[2] <= times[1] < times[0]
+    runs = [run(study("jacobi-8", cores), tmp_path / str(cores)) for cores in (1, 2, 4)]
+    assert runs[2].makespan_seconds <= runs[1].makespan_seconds < runs[0].makespan_seconds
+
+
+@pytest.mark.theory
+def test_no_efficiency_is_above_100_per_cent_where_tasks_communicate(tmp_path):
+    """On this placement a rank computes for longer than the whole run takes on an ideal network, where its tasks come
+    together: that was a serialisation of 100.3 %. What cores execute is the same on both."""
+    found = run(study("jacobi-8", 4, mapping={"ranks_per_node": 1}), tmp_path / "run").statistics
+    efficiency = {name.removeprefix("application."): each.value for name, each in found.items()}
+    assert all(value <= 1 for name, value in efficiency.items() if name.endswith(("_efficiency", "balance")))
+    busy = found["cores.busy"].value
+    assert efficiency["parallel_efficiency"] == pytest.approx(busy / (8 * 4 * efficiency["makespan"]), rel=1e-9)
+    of_processes = ("load_balance", "serialisation_efficiency", "transfer_efficiency", "thread_efficiency")
+    assert math.prod(efficiency[name] for name in of_processes) == pytest.approx(efficiency["parallel_efficiency"])
+
+
+@pytest.mark.theory
+def test_efficiencies_of_cores_worked_out_by_hand(tmp_path, cli):
+    """Two tasks of 1 ms at once on 4 cores, then 0.5 ms of the initial task: 2.5 of 6 ms, with 4 ms that cores work or
+    wait for the initial task."""
+    recorder = Recorder(lap_ps=0)
+    for _ in range(2):
+        with recorder.execute(recorder.create()):
+            recorder.lap_ps = 10**9
+        recorder.lap_ps = 0
+    recorder.wait()
+    recorder.lap_ps = 5 * 10**8
+    workload_folder.write(recorder.workload(), tmp_path / "two-tasks")
+    options = ("--target", "marenostrum3", "--set", "mapping.cores_per_rank=4", "--no-report", "-o", tmp_path / "run")
+    outcome = cli("run", "--workload", tmp_path / "two-tasks", *options)
+    assert outcome.status == 0, outcome.err
+    line = "0.001500000 s; parallel efficiency 41.7 % of 4 cores (serial parts 62.5 %, load balance 66.7 %, scheduling"
+    assert line in outcome.out
+    told = json.loads((tmp_path / "run" / "stats.json").read_text())
+    values = {name: told[f"application.{name}"]["value"] for name in NAMES}
+    assert values["parallel_efficiency"] == values["thread_efficiency"] == pytest.approx(2.5 / 6)
+    assert values["process_efficiency"] == values["scheduling_efficiency"] == 1
+    assert values["serial_efficiency"] == pytest.approx(2.5 / 4)
+    assert values["thread_load_balance"] == pytest.approx(4 / 6)
 
 
 @pytest.mark.theory
