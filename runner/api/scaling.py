@@ -25,6 +25,7 @@ from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.questions.compare import is_run
 from manyscale.runner.run.questions.pop import pop_table, run_efficiencies, scaled
 from manyscale.runner.study import parse_study
+from manyscale.runner.study.targets import resolve_target
 
 CORES: Final = "mapping.cores_per_rank"
 
@@ -109,9 +110,9 @@ def scaling(
     ``run`` has it.
 
     Speed-up is the time of the run on the fewest cores over the time of each; its efficiency that over the growth of
-    the cores. ``output``: a folder for ``scaling.parquet``, with ``report`` a page, and the runs in
-    ``runs``. Raises UserError
-    for bad input, RunError if a run fails.
+    the cores. ``output``: a folder for ``scaling.parquet`` and ``scaling.csv``, with ``report`` a page, and the runs in
+    ``runs``. Raises UserError for bad input, among it numbers of cores that no node of the target has, and RunError if
+    a run fails.
     """
     given = [studies] if _is_one(studies) else list(studies)  # type: ignore[arg-type]
     swept = _axis(cores, axis, len(given))
@@ -138,7 +139,7 @@ def scaling(
         table = _table(runs, weak, folder)
         notes = in_order(note for run in runs for note in run.notes)
         result = ScalingResult(name.removesuffix("-scaling"), table, notes, Folder(directory, scratch))
-        write_table(table, directory / "scaling.parquet")
+        _write_table(table, directory)
         if report and scratch is None:
             result.write_page(directory)
     return result
@@ -165,16 +166,19 @@ def _axis(
         raise UserError(f"cores and axis ({axis[0]}): give one of the two")
     if cores is not None:
         axis = (CORES, cores)
-    if axis is not None and num_studies > 1:
-        raise UserError(f"{axis[0]}: is varied of one study, {num_studies} are named; ask of them one by one")
     if axis is None and num_studies < 2:
         raise UserError(
             "one study alone does not scale: vary its cores (cores=[1, 2, 4]; --cores 1,2,4) or another key (axis), or "
             "name more studies or traces, on other numbers of ranks"
         )
-    if axis is not None and len(axis[1]) < 2:
+    if axis is None:
+        return None
+    if num_studies > 1:
+        raise UserError(f"{axis[0]}: is varied of one study, {num_studies} are named; ask of them one by one")
+    values = [each for place, each in enumerate(axis[1]) if each not in list(axis[1])[:place]]
+    if len(values) < 2:
         raise UserError(f"{axis[0]}: needs at least two values to see how the time changes")
-    return None if axis is None else (axis[0], list(axis[1]))
+    return axis[0], values
 
 
 def _name_of(study: Any) -> str:
@@ -190,16 +194,29 @@ def _name_of(study: Any) -> str:
 
 
 def _swept(asked: Asked, key: str, values: list[Any], directory: Path, how: Mapping[str, Any]) -> list[_Run]:
-    """A study at all values of a key."""
-    if parse_study(asked.content, asked.place).sweep:
+    """A study at all values of a key. Raises UserError for numbers of cores that no node has."""
+    study = parse_study(asked.content, asked.place)
+    if study.sweep:
         raise UserError(f"{asked.place}: is a sweep already; ask of one of its points, or name several studies")
+    if key == CORES:
+        machine = resolve_target(study, asked.beside)[0]
+        most = machine.node.num_cores
+        if wrong := [str(each) for each in values if isinstance(each, int) and each > most]:
+            has = f"a node of {machine.name} has {most} core{'s' * (most != 1)}"
+            raise UserError(f"cores {', '.join(wrong)}: {has}; leave them out, or name another target")
     found = predicted(asked._replace(content={**asked.content, "sweep": {key: values}}), directory, **how)
     assert isinstance(found, SweepResult)
-    short = key.rpartition(".")[2]
     return [
-        _Run(f"{short}={value}", directory / "points" / f"{index:04d}", point.notes)
+        _Run(f"{key.rpartition('.')[2]}={value}", directory / "points" / f"{index:04d}", point.notes)
         for index, (value, point) in enumerate(zip(values, found.points, strict=True))
     ]
+
+
+def _write_table(table: pa.Table, directory: Path) -> None:
+    import pyarrow.csv
+
+    write_table(table, directory / "scaling.parquet")
+    pyarrow.csv.write_csv(table, directory / "scaling.csv")
 
 
 def _chosen(study: Any, changes: Mapping[str, Any]) -> _Run | Asked:

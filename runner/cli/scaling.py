@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="one study, shipped example, or trace with --target, of which --cores or --axis is varied; or several of "
         "them, run directories or measured traces, on different numbers of ranks",
     )  # fmt: skip
-    parser.add_argument("--cores", metavar="LIST", help="cores of each rank to predict, such as 1,2,4,8")
+    parser.add_argument("--cores", metavar="LIST", help="cores of each rank to predict, such as 1,2,4,8 or 1-16")
     parser.add_argument(
         "--axis", metavar="KEY=LIST", help="another key to vary, such as mapping.ranks_per_node=1,2,4 or target=a,b"
     )

@@ -45,7 +45,7 @@ def run_efficiencies(path: Path, network: Network | None = None, cache: Path | N
     figures = {name.removeprefix("application."): value for name, value in side.figures.items()}
     makespan = round(figures["makespan"] * 1e12)
     cores = int(side.figures.get("node.cores_per_rank", 1))
-    known = with_threads({name: figures[name] for name in NAMES if name in figures})
+    known: dict[str, Any] = dict(with_threads({name: figures[name] for name in NAMES if name in figures}))
     return Efficiencies(
         name=side.name,
         num_ranks=side.num_ranks,

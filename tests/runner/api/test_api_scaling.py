@@ -3,6 +3,7 @@ without messages a run takes as long as its slowest rank computes."""
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,13 @@ def test_the_command_writes_what_the_function_returns(computing, cli, tmp_path) 
         (("lulesh-8", "--cores", "2"), "needs at least two values"),
         (("lulesh-8", "--cores", "1,2", "--axis", "cpu_ratio=1,2"), "give one of the two"),
         (("lulesh-8", "lulesh-64", "--cores", "1,2"), "is varied of one study, 2 are named"),
+        (("lulesh-8", "--cores", "2,2"), "needs at least two values"),
+        (
+            ("cholesky-8", "--target", "marenostrum3", "--cores", "8,16,32,64"),
+            "cores 32, 64: a node of marenostrum3 has 16 cores; leave them out, or name another target",
+        ),
+        (("cholesky-8", "--cores", "1,2"), "cores 2: a node of crossbar256 has 1 core; leave them out"),
+        (("lulesh-8", "--target", "marenostrum3", "--cores", "1,2"), "has no task level"),
         (("lulesh-8", "lulesh-64-sweep"), "is a sweep"),
         (("lulesh-64-sweep", "--cores", "1,2"), "is a sweep already"),
         (("lulesh-8", "--cores", "1,zwei"), "--cores 1,zwei: is no list of numbers"),
@@ -123,3 +131,23 @@ def test_pop_and_compare_take_results(computing) -> None:
         ms.pop([])
     with pytest.raises(ms.UserError, match="has no files"):
         ms.compare(equal, ms.examples())
+
+
+@pytest.mark.theory
+def test_factors_of_efficiency_multiply_and_explain_the_speed_up(private_cache, tmp_path) -> None:
+    """On the same ranks parallel efficiency falls as the speed-up's does: burst mode leaves the work as it is."""
+    found = ms.scaling("cholesky-8", tmp_path / "out", cores=[4, 1], target="marenostrum3")
+    rows = found.table().to_pylist()
+    for row in rows:
+        of_processes = row["load_balance"] * row["serialisation_efficiency"] * row["transfer_efficiency"]
+        of_threads = row["serial_efficiency"] * row["thread_load_balance"] * row["scheduling_efficiency"]
+        assert of_processes == pytest.approx(row["process_efficiency"], rel=1e-9)
+        assert of_threads == pytest.approx(row["thread_efficiency"], rel=1e-9)
+        assert of_processes * of_threads == pytest.approx(row["parallel_efficiency"], rel=1e-9)
+        assert row["computation_scaling"] == pytest.approx(1, rel=1e-9)
+        assert row["efficiency"] == pytest.approx(row["parallel_efficiency"] / rows[0]["parallel_efficiency"], rel=1e-9)
+    assert rows[0]["thread_efficiency"] == 1
+    with (tmp_path / "out" / "scaling.csv").open() as file:
+        told = list(csv.DictReader(file))
+    assert [float(row["thread_efficiency"]) for row in told] == [row["thread_efficiency"] for row in rows]
+    assert "thread efficiency" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
