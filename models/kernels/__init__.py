@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "entry", "inlined", "inner", "inner_inlined", "merged",
-    "njit", "read_only", "read_soon", "seldom", "separate",
+    "njit", "read_only", "read_soon", "row_of", "seldom", "separate",
 ]  # fmt: skip
 
 
@@ -45,6 +45,7 @@ merged: Final = _decorator("merged")
 apart: Final = later(lambda: _style("apart"))
 by_reference: Final = later(lambda: _style("by_reference"))
 count_ones: Final = later(lambda: _style("count_ones"))
+row_of: Final = later(lambda: _style("row_of"))
 read_soon: Final = later(lambda: _style("read_soon"))
 
 

@@ -191,3 +191,42 @@ def by_reference(context, held):  # type: ignore[no-untyped-def]
     if isinstance(held, (_ByReference, types.NoneType)):
         return held(held), lambda context, builder, signature, arguments: arguments[0]
     return _ByReference(held)(held), refer
+
+
+@intrinsic
+def row_of(context, group, place, rows):  # type: ignore[no-untyped-def]
+    """The same members of one of a ``group`` that is handed on by reference, as a named tuple ``rows``, by reference:
+    row ``place`` of each array. Arrays of one dimension that ``rows.SHARED`` names are its own as they are; others are
+    arrays of that element. Slices of each would take a kernel half its time to compile, and longer to make."""
+    held, shared = group.held, rows.instance_class.SHARED
+
+    def of(name: str, kind: Any) -> Any:
+        ndim = max(1, kind.ndim - 1) if name not in shared else kind.ndim
+        return types.Array(kind.dtype, ndim, kind.layout, not kind.mutable, aligned=kind.aligned)
+
+    result = _ByReference(types.NamedTuple(list(map(of, held.fields, held.types)), rows.instance_class))
+
+    def make(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        to = cgutils.alloca_once(builder, context.get_value_type(result.held))
+        for at, (name, kind) in enumerate(zip(held.fields, held.types, strict=True)):
+            array = builder.load(cgutils.gep_inbounds(builder, arguments[0], 0, at))
+            if name not in shared:
+                array = _row(context, builder, kind, result.held.types[at], array, arguments[1])
+            builder.store(array, cgutils.gep_inbounds(builder, to, 0, at))
+        return to
+
+    return result(group, types.int64, rows), make
+
+
+def _row(context: Any, builder: Any, kind: Any, of: Any, array: Any, place: Any) -> Any:
+    """Row or element ``place`` of an array of a ``kind``, as an array."""
+    whole = context.make_array(kind)(context, builder, array)
+    shape, strides = cgutils.unpack_tuple(builder, whole.shape), cgutils.unpack_tuple(builder, whole.strides)
+    start = cgutils.pointer_add(builder, whole.data, builder.mul(place, strides[0]), whole.data.type)
+    if kind.ndim > 1:
+        shape, strides = shape[1:], strides[1:]
+    else:
+        shape = [shape[0].type(1)]
+    one = context.make_array(of)(context, builder)
+    arrayobj.populate_array(one, start, shape, strides, whole.itemsize, None, None)
+    return one._getvalue()

@@ -15,12 +15,12 @@ from numba.extending import (
 
 from manyscale.models.kernels import quicker
 from manyscale.models.kernels.compiled import link_by_name, njit
-from manyscale.models.kernels.references import Placed, by_reference
+from manyscale.models.kernels.references import Placed, by_reference, row_of
 from manyscale.models.kernels.wanted import Seldom
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "entry", "inlined", "inner", "inner_inlined", "merged",
-    "njit", "read_soon", "seldom", "separate",
+    "njit", "read_soon", "row_of", "seldom", "separate",
 ]  # fmt: skip
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from manyscale.models.kernels import allocation_free, apart, by_reference, count_ones, entry, inner
+from manyscale.models.kernels import allocation_free, apart, by_reference, count_ones, entry, inner, row_of
 
 
 @allocation_free
@@ -96,6 +97,34 @@ def test_entries_read_and_write_what_python_holds(is_on: bool) -> None:
     assert pair.first.tolist() == ([1, 2, 0] if is_on else [1, 2, 3])
     assert rows["wide"].tolist() == [0, (1 << 40) if is_on else 0]
     assert sys.getrefcount(rows) == before
+
+
+class _Group(NamedTuple):
+    total: np.ndarray
+    cube: np.ndarray
+    own: np.ndarray
+    grid: np.ndarray
+
+
+class _One(namedtuple("_One", _Group._fields)):  # type: ignore[misc]
+    SHARED = ("total",)
+
+
+@entry
+def _sum_up(group, place):  # type: ignore[no-untyped-def]
+    one = row_of(group, place, _One)
+    one.total[place] += one.cube[1, 2] + one.grid[0]
+    one.own[0].count += one.grid.shape[0]
+    one.cube[0, 0] = -1
+
+
+def test_a_row_of_a_group_is_that_of_its_arrays() -> None:
+    cube, grid = np.arange(24).reshape(2, 3, 4), np.arange(12.0).reshape(6, 2)[::3]
+    group = _Group(np.zeros(2), cube, np.zeros(2, [("count", np.int32), ("other", np.int64)]), grid)
+    _sum_up(group, 1)
+    assert group.total.tolist() == [0, 18 + 6]
+    assert group.own["count"].tolist() == [0, 2]
+    assert cube[:, 0, 0].tolist() == [0, -1]
 
 
 @allocation_free

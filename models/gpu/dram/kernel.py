@@ -29,7 +29,7 @@ from manyscale.models.gpu.memory_state import (
     ROW_HITS,
     TO_PRECHARGE,
 )
-from manyscale.models.kernels import inner, merged, read_soon, seldom
+from manyscale.models.kernels import inner, merged, read_soon, seldom, separate
 
 _FEW: Final = 4
 _TO_DRAM: Final = 4  # queues from L2 to DRAM and back, beside DRAM's latency
@@ -68,7 +68,7 @@ def give_back(mem, which, nodes, number):  # type: ignore[no-untyped-def]
     mem.free[which] += 1
 
 
-@inner
+@separate
 def to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-def]
     """A request sets out at ``time``. ``place``: as in DRAM."""
     number = taken(mem, 1, mem.dram)
@@ -99,7 +99,7 @@ def _stand_first(mem, c, place, kind):  # type: ignore[no-untyped-def]
     mem.bank_from[c, ORDER + kind, own.bank] = own.order
 
 
-@inner
+@separate
 def wait_for_dram(mem, c):  # type: ignore[no-untyped-def]
     """The first request that is on its way arrives."""
     channel = mem.channel[c]
@@ -193,7 +193,7 @@ def _first_of(one, other):  # type: ignore[no-untyped-def]
     )
 
 
-@inner
+@separate
 def _choose(mem, limits, c, now):  # type: ignore[no-untyped-def]
     """The place of the request whose column command can be given first, of several that of the one that arrived first;
     and when that is. (The loop over lanes has no branches and a fixed length, so that the compiler makes vector
@@ -230,7 +230,7 @@ def _choose(mem, limits, c, now):  # type: ignore[no-untyped-def]
     return mem.first[c, np.int64(best[2]), chosen], best[0]
 
 
-@inner
+@separate
 def _leave(mem, limits, c, place, row):  # type: ignore[no-untyped-def]
     """A request does not wait any more; its bank's ``row`` is open from now on."""
     channel = mem.channel[c]

@@ -45,7 +45,7 @@ def enlarged(replies: Replies, size: int, new: int) -> Replies:
     return larger
 
 
-@inner
+@separate
 def _keep(sm, s, taken):  # type: ignore[no-untyped-def]
     """Of what an SM has sent, only what has not been taken."""
     core = sm.core[s]
@@ -157,7 +157,7 @@ def _give(sm, s, reply):  # type: ignore[no-untyped-def]
         expect_first_reply(sm, s)
 
 
-@inner
+@separate
 def _share(sm, limits, s, reply):  # type: ignore[no-untyped-def]
     """With the last answer to a copy that serves several blocks, the others have their data, too."""
     copy = sm.copy[s, reply.tag - COPIES_IN_FLIGHT]

@@ -24,7 +24,7 @@ from manyscale.models.gpu.memory_state import (
     L2_WRITES,
 )
 from manyscale.models.gpu.sm.state import FROM_DRAM, FROM_L2, STORES
-from manyscale.models.kernels import inner, inner_inlined, merged, read_soon
+from manyscale.models.kernels import inner_inlined, merged, read_soon, separate
 
 _AHEAD: Final = 3  # requests of a slice: the one whose tags are brought into the host's caches
 
@@ -53,7 +53,7 @@ def _wait(mem, entry):  # type: ignore[no-untyped-def]
     return number
 
 
-@inner
+@separate
 def _frame(mem, limits, c, s, index, line, time):  # type: ignore[no-untyped-def]
     """The way of a set that a new line gets; what was written is written back. -1: it must wait for one on its way."""
     ways = mem.line[s, index]

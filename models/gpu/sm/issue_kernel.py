@@ -46,7 +46,7 @@ from manyscale.models.gpu.sm.warp_kernel import (
     release,
     write_registers,
 )
-from manyscale.models.kernels import inner, inner_inlined, merged, read_soon, separate
+from manyscale.models.kernels import inner_inlined, merged, read_soon, separate
 
 FETCHED: Final = 4  # pairs of instructions, each cycle
 _PAIR: Final = 2
@@ -203,7 +203,7 @@ def _enter_queue(sm, limits, k, number, reads, time):  # type: ignore[no-untyped
     entry.load = number
 
 
-@inner
+@separate
 def _overtake(sm, program, limits, k, begins, interval):  # type: ignore[no-untyped-def]
     """What waits in the second collector for a unit lets an instruction in the first go first, which begins at
     ``begins``, its own turn so far, and takes the next one."""

@@ -41,32 +41,17 @@ from manyscale.models.gpu.sm.l1_kernel import forget_all
 from manyscale.models.gpu.sm.memory_kernel import load_store, look_up, take_reply
 from manyscale.models.gpu.sm.state import COPY_GROUPS, DRAIN, EMPTY, NEVER, OneSm
 from manyscale.models.gpu.sm.warp_kernel import account, exit_warp
-from manyscale.models.kernels import by_reference, inner, merged, read_soon, separate
+from manyscale.models.kernels import merged, read_soon, row_of, separate
 from manyscale.models.workload.asynchronous import NAMED_BARRIERS
 
 REACHED: Final = 0  # why an SM stopped
 BLOCK_ENDED: Final = 1
 
 
-@merged
-def one_of(group, s):  # type: ignore[no-untyped-def]
-    """The rows of an SM."""
-    return OneSm(  # type: ignore[call-arg]
-        group.core[s : s + 1], group.warp[s], group.ready[s], group.copies[s], group.register[s],
-        group.register_cause[s], group.block[s], group.scheduler[s], group.try_at[s], group.unit[s], group.order[s],
-        group.queue[s], group.load[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
-        group.frame[s], group.miss[s], group.written[s], group.use[s], group.use_begin[s], group.use_end[s],
-        group.filled[s], group.bucket[s], group.node[s], group.sent[s], group.reply[s], group.stack[s], group.issued,
-        group.record_sm, group.record_begin, group.record_end, group.ended, group.barrier[s], group.copy[s],
-        group.product[s], group.follower[s], group.peer[s], group.place_sm, group.place_slot, group.cluster_order,
-        group.cluster_index, group.reuse[s], group.code[s], group.constant[s],
-    )  # fmt: skip
-
-
 @separate
 def start_block(group, s, program, limits, block, time):  # type: ignore[no-untyped-def]
     """Give a block to a free slot at the end of cycle ``time``; its first warps can issue two cycles later."""
-    sm = by_reference(one_of(group, s))
+    sm = row_of(group, s, OneSm)
     core = sm.core[0]
     slot = 0
     while sm.block[slot].number >= 0:
@@ -141,7 +126,7 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
         core.next_end = min(core.next_end, time + 1)
 
 
-@inner
+@separate
 def _end_blocks(sm, limits, time):  # type: ignore[no-untyped-def]
     """Free the slots of blocks that ended: how many."""
     core = sm.core[0]
@@ -192,7 +177,7 @@ def next_event(group, s):  # type: ignore[no-untyped-def]
 @separate
 def advance(group, s, program, limits, until):  # type: ignore[no-untyped-def]
     """Run an SM up to cycle ``until``, or to the end of a cycle in which a block ends: which."""
-    sm = by_reference(one_of(group, s))
+    sm = row_of(group, s, OneSm)
     core = sm.core[0]
     bank_next = sm.bank_next
     try_at = sm.try_at

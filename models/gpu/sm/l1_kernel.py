@@ -11,7 +11,7 @@ from typing import Final
 
 from manyscale.models.gpu.sm.limits import EVICT, SEND_QUEUE
 from manyscale.models.gpu.sm.state import STORES, USES_PER_WAY
-from manyscale.models.kernels import inner, inner_inlined, merged
+from manyscale.models.kernels import inner, inner_inlined, merged, separate
 
 HIT: Final = 0  # outcomes of a lookup
 SENT: Final = 1  # a miss that is on its way, or a write
@@ -81,7 +81,7 @@ def _take(sm, at, line, index):  # type: ignore[no-untyped-def]
     touch(sm, at, index)
 
 
-@inner
+@separate
 def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
     """The frame that ``line`` gets, emptied: the one that was not used for longest; -1 if it must wait for one on its
     way."""
@@ -258,7 +258,7 @@ def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-
     return SENT
 
 
-@inner
+@separate
 def forget_all(sm):  # type: ignore[no-untyped-def]
     """Empty L1 (nothing is on its way). O(frames)."""
     if sm.core[0].last_frame < 0:

@@ -29,7 +29,7 @@ from manyscale.models.gpu.sm.state import (
     STORES,
 )
 from manyscale.models.gpu.sm.warp_kernel import after_memory, end_warp, write_registers
-from manyscale.models.kernels import inner, inner_inlined, merged, read_soon, separate
+from manyscale.models.kernels import inner_inlined, merged, read_soon, separate
 
 REPLY_CYCLES: Final = 2  # cycles from L2's output to L1
 _WRITEBACK: Final = 2  # from there to a register
@@ -46,7 +46,7 @@ def _free_load(sm, number):  # type: ignore[no-untyped-def]
     core.free_loads += 1
 
 
-@inner
+@separate
 def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
     """All requests of a memory instruction were answered (or it had none)."""
     load = sm.load[number]

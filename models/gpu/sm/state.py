@@ -282,7 +282,13 @@ def counted(sm: Sm) -> Counted:
     return Counted(*(getattr(sm, name) for name in Counted._fields))
 
 
-OneSm = namedtuple("OneSm", Sm._fields)  # type: ignore[misc]  # the rows of one SM, and what all of them share
+class OneSm(namedtuple("OneSm", Sm._fields)):  # type: ignore[misc]
+    """The rows of one SM, and what all of them share."""
+
+    SHARED: Final = (
+        "issued", "record_sm", "record_begin", "record_end", "ended", "place_sm", "place_slot", "cluster_order",
+        "cluster_index",
+    )  # fmt: skip
 
 
 def most_replies(gpu: Gpu, limits: SmLimits, num_sms: int, window: int) -> int:

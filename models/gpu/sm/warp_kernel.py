@@ -15,7 +15,7 @@ from manyscale.models.gpu.sm.state import (
     WAITS_BARRIER,
     WAITS_MEMORY,
 )
-from manyscale.models.kernels import inner, inner_inlined, merged
+from manyscale.models.kernels import inner, inner_inlined, merged, separate
 
 
 @inner_inlined
@@ -51,7 +51,7 @@ def next_ready(sm, program, limits, w, earliest):  # type: ignore[no-untyped-def
             sm.try_at[k] = ready
 
 
-@inner
+@separate
 def release(sm, program, limits, w, time, cause):  # type: ignore[no-untyped-def]
     """A warp that waited can go on at ``time``."""
     sm.warp[w].state = RUNNING
@@ -82,7 +82,7 @@ def meet_at_barrier(sm, program, limits, w, time):  # type: ignore[no-untyped-de
     release_barrier(sm, program, limits, warp.slot, time)
 
 
-@inner
+@separate
 def exit_warp(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
     warp = sm.warp[w]
     warp.state = EXITED

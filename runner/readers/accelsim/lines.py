@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import entry, inner, merged, separate
+from manyscale.models.kernels import entry, merged, separate
 from manyscale.models.workload.launch_trace import Access, Space
 from manyscale.runner.readers.accelsim import codes
 from manyscale.runner.readers.accelsim.accesses import (
@@ -54,7 +54,7 @@ def _resolved(address, form):  # type: ignore[no-untyped-def]
     return _GLOBAL
 
 
-@inner
+@separate
 def _addresses(text, place, count, addresses):  # type: ignore[no-untyped-def]
     """(where the mode at ``place`` and its addresses end; -1 where they are wrong, stride of mode 1, else UNSET). Fills
     ``addresses``; of mode 1, the first."""

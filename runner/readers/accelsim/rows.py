@@ -20,7 +20,7 @@ def word_end(text, place):  # type: ignore[no-untyped-def]
     return place
 
 
-@inner
+@separate
 def tail(text, place, num_immediates):  # type: ignore[no-untyped-def]
     """(immediate, where the line ends) of what stands behind the width and the addresses; what is wrong instead, less
     than 0."""
@@ -68,7 +68,7 @@ def _static_end(text, place):  # type: ignore[no-untyped-def]
     return width, end, opcode, opcode_end
 
 
-@inner
+@separate
 def _keep(arrays, at, length):  # type: ignore[no-untyped-def]
     """Copy text to the pool; returns where it stands there."""
     pool = arrays.pool
@@ -167,7 +167,7 @@ def found_row(arrays, at, end, pc):  # type: ignore[no-untyped-def]
     return number
 
 
-@inner
+@separate
 def variant(arrays, number, immediate, space):  # type: ignore[no-untyped-def]
     """The row of the same text with this immediate and space, made if there is none."""
     rows = arrays.rows
