@@ -227,6 +227,7 @@ class _Lines:
     warm: np.ndarray
     ahead: np.ndarray
     is_own: np.ndarray
+    num_lines: int
     is_stored: np.ndarray
     first_history: np.ndarray
     history: np.ndarray
@@ -306,5 +307,6 @@ def _profiles(
         is_stored=lines.is_stored,
         first_history=lines.first_history,
         history=lines.history,
+        num_lines=lines.num_lines,
         history_instructions=lines.history_accesses * (every / np.maximum(size, 1)),
     )

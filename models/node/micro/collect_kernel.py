@@ -167,8 +167,8 @@ class Followed(NamedTuple):
 def distances(
     addresses: np.ndarray, shift: int, first_access: np.ndarray, end_access: np.ndarray, owner: np.ndarray,
     window_access: np.ndarray, window_user: np.ndarray, first_line: np.ndarray, line: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """(cold, warm, ahead, is_own) of the lines of windows, see MicroProfiles; ``first_access`` and ``end_access`` of
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:  # fmt: skip
+    """(cold, warm, ahead, is_own) of the lines of windows, and how many lines there are, see MicroProfiles; ``first_access`` and ``end_access`` of
     pieces in their order, ``owner`` their instances, ``window_user`` those of windows. O(accesses + lines of windows x
     log)."""
     total = int((end_access - first_access).sum())
@@ -190,7 +190,9 @@ def distances(
     warm = _around(followed, window_access, first_line, line, cold, every)
     for values in (cold, warm):
         _to_first_uses(first_line, values)
-    return cold, warm, ahead, is_own
+    counted = followed.counts[: followed.state[0]["sampled"]].astype(bool)
+    used = int(np.count_nonzero(counted & (followed.last[: len(counted)] >= 0)))
+    return cold, warm, ahead, is_own, every * used
 
 
 def _beside(line: np.ndarray) -> np.ndarray:

@@ -30,7 +30,8 @@ class MicroProfiles:
 
     ``history`` int64[] from ``first_history`` int64[windows + 1] on: lines used before the window, in their order; they
     are among its lines, and distances are those when the history begins.
-    ``history_instructions`` float64[windows]: how many it took, about.
+    ``history_instructions`` float64[windows]: how many it took, about. ``num_lines``: distinct lines of all
+    instances, about.
     """
 
     line_bytes: int
@@ -57,6 +58,7 @@ class MicroProfiles:
     first_history: np.ndarray
     history: np.ndarray
     history_instructions: np.ndarray
+    num_lines: int
 
     @property
     def num_samples(self) -> int:
@@ -74,4 +76,4 @@ class MicroProfiles:
 def profiles_from(arrays: dict[str, np.ndarray]) -> MicroProfiles:
     """The profiles that ``MicroProfiles.arrays`` gave."""
     values = {field.name: arrays[field.name] for field in fields(MicroProfiles)}
-    return MicroProfiles(**(values | {"line_bytes": int(arrays["line_bytes"])}))  # type: ignore[arg-type]
+    return MicroProfiles(**(values | {name: int(arrays[name]) for name in ("line_bytes", "num_lines")}))  # type: ignore[arg-type]

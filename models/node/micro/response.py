@@ -10,6 +10,7 @@ from manyscale.models.machine import Node
 from manyscale.models.machine.processor import Cache, data_caches, needed
 from manyscale.models.node.core.code import kept_core_code
 from manyscale.models.node.core.kernel import Cores, new_cores, stream_of
+from manyscale.models.node.memory.cache_rows import DIRTY, FLAG_BITS
 from manyscale.models.node.memory.system import MemorySystem, new_memory_system
 from manyscale.models.node.micro import response_kernel as kernel
 from manyscale.models.node.micro.profiles import MicroProfiles
@@ -19,6 +20,10 @@ from manyscale.models.workload.notes import Note
 _WAITS: Final = (0.0, 0.5, 2.0, 8.0)  # of memory's latency, which others add to it
 _AT_ONCE: Final = 64  # lines of a history under way at most
 _PAGES: Final = 64  # of a window that are looked at
+_OTHERS: Final = 1 << 59  # lines that no window uses
+_DIRTY_STEPS: Final = 64
+_SPREAD: Final = 0x9E3779B1
+_SPREAD_SHIFT: Final = 12
 _SLOPE_STEP: Final = 0.5  # of the last cache's latency
 
 
@@ -86,6 +91,18 @@ class _Runs:
         self._per = profiles.weight / np.maximum(profiles.instructions_measured, 1)
         self._weights = np.maximum(np.bincount(self._sample, profiles.weight, profiles.num_samples), 1)
 
+    def _use_caches(self) -> None:
+        """Caches that the program's lines fill hold others than those of windows, of which some are to be written
+        back: as many as windows store to."""
+        level, tag = self._memory.level[: self._levels], self._memory.tag
+        stored = int(np.mean(self._profiles.is_stored) * _DIRTY_STEPS) if len(self._profiles.is_stored) else 0
+        for k in range(self._levels):
+            lines = int(level["sets"][k] * level["ways"][k])
+            if self._profiles.num_lines >= lines:
+                slots = np.arange(lines) + int(level["first"][k])
+                is_dirty = (slots * _SPREAD >> _SPREAD_SHIFT) % _DIRTY_STEPS < stored
+                tag[slots] = (_OTHERS | slots) << FLAG_BITS | np.where(is_dirty, DIRTY, 0)
+
     def response(self, shares: np.ndarray, elsewheres: int, waits: bool) -> kernel.CoreResponse:
         latency = float(self._memory.memory[0]["latency"])
         wait = latency * np.array(_WAITS if waits else _WAITS[:1])
@@ -116,6 +133,7 @@ class _Runs:
         level["sets"] = sets
         level["mask"] = np.where(level["sets"] & (level["sets"] - 1) == 0, level["sets"] - 1, -1)
         self._now = share
+        self._use_caches()
         scratch = np.zeros(int(level["sets"].max()), np.int32)
         kernel.find_clashes(self._windows, self._memory, scratch, self._windows.clash)
 
