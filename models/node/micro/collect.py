@@ -2,7 +2,7 @@
 uses of lines.
 
 Classes: instances of one task type whose lengths fall into the same half octave. Of each class the instances that stand
-for the others are spread evenly over its order in the traced run; each stands for those around it, the first one for
+for the others are spread evenly over the order in which they run; each stands for those around it, the first one for
 itself alone (it finds caches empty, or as another class leaves them). How many depends on the instructions of the
 program and of the class (``Budget``). An instance that is not longer than ``whole`` is kept whole; of a longer one
 ``windows`` pieces of ``measured`` instructions in equal distances. The ``lead`` instructions before, of whichever
@@ -10,13 +10,13 @@ instance, are kept, too, and the lines of ``history`` accesses before these: the
 their streams, and DRAM its rows.
 
 Distances count distinct lines of a spatial sample (SHARDS: lines whose hash falls below a bound, the counts scaled by
-its inverse) since the last use, in the order of the traced run; lines that the window itself used before are counted
-exactly. Where a line was never used before, the warm distance goes around: from its last use in the run to the end, and
-from the beginning on. The branch predictor (cpu/branch_predictor.py) has seen ``_PREDICTED`` executions before each
-window.
+its inverse) since the last use, in the order in which instances run; lines that the window itself used before are
+counted exactly. Where a line was never used before, the warm distance goes around: from its last use in the run to the
+end, and from the beginning on. The branch predictor (cpu/branch_predictor.py) has seen ``_PREDICTED`` executions before
+each window.
 
-Assumptions: an access's line is that of its first byte as far as distances go; instances execute on one core in the
-order of the traced run.
+Assumptions: an access's line is that of its first byte as far as distances go; pieces run one after the other, in the
+order given or else that of the traced run.
 
 Cost: O(accesses + executions in sampled instances + lines of windows x log), 1 to 2 ns an access.
 """
@@ -40,7 +40,6 @@ from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 VERSION: Final = 1  # raised when profiles change
 _PREDICTED: Final = 4000
-_RECENT: Final = 1  # lines, of which a use again is no new one in a history
 _BRANCHES: Final = (Kind.branch, Kind.call, Kind.call_return)
 
 
@@ -69,10 +68,12 @@ def collect_profiles(
     pieces: PieceStream,
     workload: Workload,
     *,
+    order: np.ndarray | None = None,
     line_bytes: int = 64,
     budget: Budget = DEFAULT,
 ) -> MicroProfiles:
-    """Profiles of all instances of a program of which the stream has instructions.
+    """Profiles of all instances of a program of which the stream has instructions. ``order`` int64[]: pieces in the
+    order in which they run, those left out behind the others (default: the traced order).
 
     Raises ValueError for a line size that is no power of two, and where the stream is shorter than its blocks say.
     """
@@ -80,19 +81,46 @@ def collect_profiles(
         raise ValueError(f"lines of {line_bytes} B are not of a power of two")
     sites = sites_of(workload)
     block_instructions = np.maximum(workload.column("blocks", "num_instructions").astype(np.int64), 0)
-    rows = np.flatnonzero(pieces.end_execution > pieces.first_execution)
-    rows = rows[np.argsort(pieces.first_access[rows], kind="stable")]
-    owner = program.piece_instance[rows].astype(np.int64)
-    instructions = np.bincount(owner, pieces.num_instructions[rows], program.num_instances).astype(np.int64)
-    begin = np.full(program.num_instances, np.iinfo(np.int64).max)
-    np.minimum.at(begin, owner, pieces.first_execution[rows])
+    run = _run_order(pieces, program.piece_instance.astype(np.int64), len(stream.addresses), order)
+    instructions = np.bincount(run.owner, pieces.num_instructions[run.row], program.num_instances).astype(np.int64)
+    begin = np.full(program.num_instances, len(run.row))
+    np.minimum.at(begin, run.owner, np.arange(len(run.row)))
     sample_of, chosen = _samples(program.task_type.astype(np.int64), instructions, begin, budget)
-    cut = _cut(stream, pieces, rows, owner, instructions, chosen, sites, block_instructions, budget)
-    is_mispredicted = _mispredicted(stream, cut, _ends_in_branch(workload), budget)
-    lines = _lines(stream, pieces, rows, owner, cut, sites, line_bytes, budget.history)
+    cut = _cut(stream, pieces, run, instructions, chosen, sites, block_instructions, budget)
+    is_mispredicted = _mispredicted(stream, cut, _ends_in_branch(workload))
+    lines = _lines(stream, run, cut, sites, line_bytes, budget.history)
     return _profiles(
         stream, line_bytes, instructions, sample_of, chosen, cut, is_mispredicted, lines, block_instructions
     )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Pieces with executions in the order in which they run: ``row``, ``owner`` (instance); accesses [``first_access``,
+    ``end_access``) of the stream; ``time``: accesses that ran before each."""
+
+    row: np.ndarray
+    owner: np.ndarray
+    first_access: np.ndarray
+    end_access: np.ndarray
+    time: np.ndarray
+
+
+def _run_order(pieces: PieceStream, owner: np.ndarray, num_accesses: int, order: np.ndarray | None) -> _Run:
+    there = pieces.end_execution > pieces.first_execution
+    traced = np.argsort(pieces.first_access, kind="stable")
+    if order is not None:
+        is_given = np.zeros(len(there), bool)
+        is_given[order] = True
+        traced = np.concatenate((order, traced[~is_given[traced]]))
+    row = traced[there[traced]]
+    begins = np.unique(np.append(pieces.first_access, num_accesses))  # those of pieces without executions, too
+    first = pieces.first_access[row]
+    if len(first) and int(first.max()) > num_accesses:
+        raise ValueError("the stream has fewer accesses than its blocks make")
+    end = begins[np.minimum(np.searchsorted(begins, first, side="right"), len(begins) - 1)]
+    time = np.concatenate(([0], np.cumsum(end - first)))[:-1]
+    return _Run(row, owner[row], first, end, time.astype(np.int64))
 
 
 def _samples(
@@ -127,37 +155,39 @@ def _samples(
 
 @dataclass(frozen=True)
 class _Cut:
-    """Windows in the order of their samples: executions [begin, end) of the stream, of which those from ``measured`` on
-    count; accesses [first_access, end_access); ``counted`` instructions; what each stands for (``weight``); whether it
-    ends, and begins, with a piece."""
+    """Windows in the order of their samples. Each has executions [begin, end) and accesses [first_access, end_access)
+    of the piece before its own ([:, 0], maybe none), then of its own ([:, 1]), all int64[windows, 2]; those of its own
+    piece from ``measured`` on count, ``counted`` instructions. ``piece``: in the order of _Run. ``weight``: what it
+    stands for; whether it ends, and begins, with a piece."""
 
     begin: np.ndarray
-    measured: np.ndarray
     end: np.ndarray
     first_access: np.ndarray
     end_access: np.ndarray
+    measured: np.ndarray
     counted: np.ndarray
+    piece: np.ndarray
     weight: np.ndarray
-    is_piece_end: np.ndarray
+    ends_piece: np.ndarray
     begins_piece: np.ndarray
     instance: np.ndarray
     first_window: np.ndarray
 
 
 def _cut(
-    stream: InstructionStream, pieces: PieceStream, rows: np.ndarray, owner: np.ndarray, instructions: np.ndarray,
-    chosen: np.ndarray, sites: Sites, block_instructions: np.ndarray, budget: Budget,
+    stream: InstructionStream, pieces: PieceStream, run: _Run, instructions: np.ndarray, chosen: np.ndarray,
+    sites: Sites, block_instructions: np.ndarray, budget: Budget,
 ) -> _Cut:  # fmt: skip
-    by_owner = np.argsort(owner, kind="stable")
-    first = np.searchsorted(owner[by_owner], np.arange(len(instructions) + 1))
-    wanted: list[tuple[float, ...]] = []  # row of the piece; where it begins and ends there; what it stands for
+    by_owner = np.argsort(run.owner, kind="stable")
+    first = np.searchsorted(run.owner[by_owner], np.arange(len(instructions) + 1))
+    wanted: list[tuple[float, ...]] = []  # the piece; where it begins and ends there; what it stands for
     first_window = [0]
     for instance in chosen.tolist():
-        mine = rows[by_owner[first[instance] : first[instance + 1]]]
-        sizes = pieces.num_instructions[mine].astype(np.float64)
+        mine = by_owner[first[instance] : first[instance + 1]]
+        sizes = pieces.num_instructions[run.row[mine]].astype(np.float64)
         if instructions[instance] <= budget.whole:
             wanted.extend(
-                (row, 0.0, np.inf, size) for row, size in zip(mine.tolist(), sizes.tolist(), strict=True) if size
+                (each, 0.0, np.inf, size) for each, size in zip(mine.tolist(), sizes.tolist(), strict=True) if size
             )
         else:
             ends = np.cumsum(sizes)
@@ -170,30 +200,21 @@ def _cut(
                 wanted.append((int(mine[at]), since, since + measured, stands))
         first_window.append(len(wanted))
     table = np.array(wanted, np.float64).reshape(-1, 4)
-    row = table[:, 0].astype(np.int64)
-    found = np.zeros((len(row), 6), np.int64)
+    piece = table[:, 0].astype(np.int64)
+    found = np.zeros((len(piece), 10), np.int64)
     kernel.cut(
         read_only(stream.block_ids, np.int32), np.diff(sites.offsets), block_instructions,
-        pieces.first_execution[row], pieces.end_execution[row], pieces.first_access[row],
+        pieces.first_execution[run.row], pieces.end_execution[run.row], run.first_access, run.end_access, piece,
         np.ascontiguousarray(table[:, 1:3]), budget.lead, found,
     )  # fmt: skip
-    begin, counts_from, end, first_access, end_access, counted = found.T.copy()
-    is_end = end == pieces.end_execution[row]
-    begins = counts_from == pieces.first_execution[row]
-    instance = np.repeat(chosen, np.diff(first_window))
+    begin, end, first_access, end_access = (np.ascontiguousarray(found[:, k : k + 2]) for k in (0, 2, 4, 6))
+    measured, counted = found[:, 8].copy(), found[:, 9].copy()
+    row = run.row[piece]
     return _Cut(
-        begin,
-        counts_from,
-        end,
-        first_access,
-        end_access,
-        counted,
-        table[:, 3].copy(),
-        is_end,
-        begins,
-        instance,
-        np.array(first_window),
-    )
+        begin, end, first_access, end_access, measured, counted, piece, table[:, 3].copy(),
+        end[:, 1] == pieces.end_execution[row], measured == pieces.first_execution[row],
+        np.repeat(chosen, np.diff(first_window)), np.array(first_window),
+    )  # fmt: skip
 
 
 def _ends_in_branch(workload: Workload) -> np.ndarray:
@@ -207,14 +228,14 @@ def _ends_in_branch(workload: Workload) -> np.ndarray:
     return np.asarray((np.diff(offsets) > 0) & np.isin(kind[np.maximum(offsets[1:] - 1, 0)], _BRANCHES))
 
 
-def _mispredicted(stream: InstructionStream, cut: _Cut, ends_in_branch: np.ndarray, budget: Budget) -> np.ndarray:
+def _mispredicted(stream: InstructionStream, cut: _Cut, ends_in_branch: np.ndarray) -> np.ndarray:
     """bool[executions of windows]"""
-    first = np.concatenate(([0], np.cumsum(cut.end - cut.begin)))
+    first = np.concatenate(([0], np.cumsum((cut.end - cut.begin).sum(axis=1))))
     result = np.zeros(int(first[-1]), bool)
-    order = np.argsort(cut.begin, kind="stable")
+    order = np.argsort(cut.begin[:, 1], kind="stable")
     kernel.predict(
         new_predictors(1, len(ends_in_branch)), read_only(stream.block_ids, np.int32), ends_in_branch, order, cut.begin,
-        cut.end, cut.is_piece_end, first, _PREDICTED, result,
+        cut.end, cut.ends_piece, first, _PREDICTED, result,
     )  # fmt: skip
     return result
 
@@ -234,53 +255,52 @@ class _Lines:
     history_accesses: np.ndarray
 
 
-def _lines(
-    stream: InstructionStream, pieces: PieceStream, rows: np.ndarray, owner: np.ndarray, cut: _Cut, sites: Sites,
-    line_bytes: int, history: int,
-) -> _Lines:  # fmt: skip
+def _lines(stream: InstructionStream, run: _Run, cut: _Cut, sites: Sites, line_bytes: int, history: int) -> _Lines:
     addresses = read_only(stream.addresses, np.uint64)
-    block_ids = read_only(stream.block_ids, np.int32)
     shift = line_bytes.bit_length() - 1
-    since = np.maximum(cut.first_access - history, 0)
-    before = int((cut.first_access - since).sum())
+    # where the window begins: in its piece, or in the one before
+    leads = cut.end[:, 0] > cut.begin[:, 0]
+    piece = np.where(leads, cut.piece - 1, cut.piece)
+    access = np.where(leads, cut.first_access[:, 0], cut.first_access[:, 1])
+    time = run.time[piece] + access - run.first_access[piece]
+    since = np.maximum(time - history, 0)
+    before = int((time - since).sum())
     most = int((cut.end_access - cut.first_access).sum()) * 2 + before
     used = kernel.Used(
-        np.zeros(len(cut.begin) + 1, np.int64), np.zeros(most, np.int64), np.zeros(most, bool),
-        np.zeros(len(cut.begin) + 1, np.int64), np.zeros(before, np.int64),
+        np.zeros(len(piece) + 1, np.int64), np.zeros(most, np.int64), np.zeros(most, bool),
+        np.zeros(len(piece) + 1, np.int64), np.zeros(before, np.int64),
     )  # fmt: skip
-    scratch = np.full((2, 1 << 18), -1, np.int64)
+    first_piece = np.searchsorted(run.time, since, side="right") - 1
     kernel.lines_of_windows(
-        block_ids, addresses, shift, sites.offsets, sites.bytes.astype(np.int64), sites.is_store, cut.begin, cut.end,
-        cut.first_access, since, scratch, np.zeros(_RECENT, np.int64), used,
+        read_only(stream.block_ids, np.int32), addresses, shift, sites.offsets, sites.bytes.astype(np.int64),
+        sites.is_store, cut.begin, cut.end, cut.first_access, first_piece,
+        run.first_access[first_piece] + since - run.time[first_piece], piece, access, run.first_access, run.end_access,
+        np.full((2, 1 << 18), -1, np.int64), used,
     )  # fmt: skip
     total = int(used.first[-1])
     line, is_stored = used.line[:total].copy(), used.is_stored[:total].copy()
-    ends = np.append(pieces.first_access[rows][1:], len(addresses))
-    if len(rows) and len(addresses) < int(max(pieces.first_access[rows].max(), cut.end_access.max(initial=0))):
-        raise ValueError("the stream has fewer accesses than its blocks make")
     found = kernel.distances(
-        addresses, shift, pieces.first_access[rows], ends, owner, since, cut.instance, used.first, line
+        addresses, shift, run.first_access, run.end_access, run.time, run.owner, since, cut.instance, used.first, line
     )
-    return _Lines(
-        used.first,
-        line,
-        *found,
-        is_stored,
-        used.first_history,
-        used.history[: used.first_history[-1]].copy(),
-        cut.first_access - since,
-    )
+    history_lines = used.history[: used.first_history[-1]].copy()
+    return _Lines(used.first, line, *found, is_stored, used.first_history, history_lines, time - since)
+
+
+def _rows(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows of the stream of each window int64[], first of each window int64[windows + 1]) of ranges int64[windows,
+    2]."""
+    size = (end - begin).ravel()
+    first = np.concatenate(([0], np.cumsum(size)))
+    return np.repeat(begin.ravel() - first[:-1], size) + np.arange(first[-1]), first[::2].copy()
 
 
 def _profiles(
     stream: InstructionStream, line_bytes: int, instructions: np.ndarray, sample_of: np.ndarray, chosen: np.ndarray,
     cut: _Cut, is_mispredicted: np.ndarray, lines: _Lines, block_instructions: np.ndarray,
 ) -> MicroProfiles:  # fmt: skip
-    first_execution = np.concatenate(([0], np.cumsum(cut.end - cut.begin)))
-    first_access = np.concatenate(([0], np.cumsum(cut.end_access - cut.first_access)))
-    executions = np.repeat(cut.begin - first_execution[:-1], cut.end - cut.begin) + np.arange(first_execution[-1])
-    size = cut.end_access - cut.first_access
-    accesses = np.repeat(cut.first_access - first_access[:-1], size) + np.arange(first_access[-1])
+    executions, first_execution = _rows(cut.begin, cut.end)
+    accesses, first_access = _rows(cut.first_access, cut.end_access)
+    size = np.diff(first_access)
     before = np.concatenate(([0], np.cumsum(block_instructions[stream.block_ids[executions]])))
     every = before[first_execution[1:]] - before[first_execution[:-1]]
     return MicroProfiles(
@@ -290,7 +310,7 @@ def _profiles(
         instance=chosen.astype(np.int32),
         first_window=cut.first_window,
         first_execution=first_execution,
-        first_measured=first_execution[:-1] + cut.measured - cut.begin,
+        first_measured=first_execution[1:] - (cut.end[:, 1] - cut.measured),
         block_ids=np.array(stream.block_ids[executions], np.int32),
         is_mispredicted=is_mispredicted,
         first_access=first_access,

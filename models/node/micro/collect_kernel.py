@@ -18,47 +18,75 @@ _NEAR: Final = 64.0  # other lines between two of a stream
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-@allocation_free
-def cut(block_ids, block_accesses, block_instructions, first, end, first_access, bounds, lead, found):  # type: ignore[no-untyped-def]
-    """Of each window, in a piece of executions [first, end): ``bounds`` float64[windows, 2]: instructions of the piece
-    before it, and at its end; ``lead`` instructions before it, be they of other pieces. ``found`` int64[windows, 6]:
-    columns as _Cut. O(executions of the pieces)."""
-    for w in range(first.shape[0]):
-        seen, access, at = 0, first_access[w], first[w]
-        while at < end[w] - 1 and seen + block_instructions[block_ids[at]] <= bounds[w, 0]:
-            seen += block_instructions[block_ids[at]]
-            access += block_accesses[block_ids[at]]
-            at += 1
-        since, begin, begin_access, before = seen, at, access, 0
-        while begin > 0 and before < lead:
-            begin -= 1
-            before += block_instructions[block_ids[begin]]
-            begin_access -= block_accesses[block_ids[begin]]
-        found[w, 0], found[w, 1], found[w, 3] = begin, at, begin_access
-        while at < end[w] and (seen < bounds[w, 1] or at == found[w, 1]):
-            seen += block_instructions[block_ids[at]]
-            access += block_accesses[block_ids[at]]
-            at += 1
-        found[w, 2], found[w, 4], found[w, 5] = at, access, seen - since
+@inner
+def _back(block_ids, block_accesses, block_instructions, first, at, access, lead):  # type: ignore[no-untyped-def]
+    """(execution, access) some ``lead`` instructions before, or at ``first``."""
+    before = 0
+    while at > first and before < lead:
+        at -= 1
+        before += block_instructions[block_ids[at]]
+        access -= block_accesses[block_ids[at]]
+    return at, access
 
 
 @allocation_free
-def predict(predictor, block_ids, ends_in_branch, order, begin, end, is_piece_end, first, before, result):  # type: ignore[no-untyped-def]
+def cut(  # type: ignore[no-untyped-def]
+    block_ids, block_accesses, block_instructions, first, end, first_access, end_access, piece, bounds, lead, found
+):
+    """Of each window, in ``piece`` of executions [first, end): ``bounds`` float64[windows, 2]: instructions of the
+    piece before it, and at its end; ``lead`` instructions before it, of the piece before if it begins one. ``found``
+    int64[windows, 10]: columns begin, end, first_access, end_access of both, measured, counted as _Cut. O(executions of
+    the pieces)."""
+    for w in range(piece.shape[0]):
+        k = piece[w]
+        seen, access, at = 0, first_access[k], first[k]
+        while at < end[k] - 1 and seen + block_instructions[block_ids[at]] <= bounds[w, 0]:
+            seen += block_instructions[block_ids[at]]
+            access += block_accesses[block_ids[at]]
+            at += 1
+        since = seen
+        begin, begin_access = _back(block_ids, block_accesses, block_instructions, first[k], at, access, lead)
+        found[w, 1], found[w, 5], found[w, 8] = begin, begin_access, at
+        if at == first[k] and k > 0:
+            before, before_access = _back(
+                block_ids, block_accesses, block_instructions, first[k - 1], end[k - 1], end_access[k - 1], lead
+            )
+            found[w, 0], found[w, 2], found[w, 4], found[w, 6] = before, end[k - 1], before_access, end_access[k - 1]
+        while at < end[k] and (seen < bounds[w, 1] or at == found[w, 8]):
+            seen += block_instructions[block_ids[at]]
+            access += block_accesses[block_ids[at]]
+            at += 1
+        found[w, 3], found[w, 7], found[w, 9] = at, access, seen - since
+
+
+@inner
+def _predict_to(predictor, block_ids, ends_in_branch, at, end, ends_piece, result, place):  # type: ignore[no-untyped-def]
+    """Executions [at, end), kept from ``result[place]`` on if that is not negative."""
+    while at < end:
+        follower = np.int64(block_ids[at + 1]) if at + 1 < block_ids.shape[0] else np.int64(-1)
+        if ends_piece and at + 1 == end:
+            follower = np.int64(-1)
+        block = np.int64(block_ids[at])
+        wrong = mispredicts(predictor, 0, block, follower, ends_in_branch[block])
+        if place >= 0:
+            result[place] = wrong
+            place += 1
+        at += 1
+
+
+@allocation_free
+def predict(predictor, block_ids, ends_in_branch, order, begin, end, ends_piece, first, before, result):  # type: ignore[no-untyped-def]
     """``result`` bool[executions of windows]: where the predictor is wrong, which has seen ``before`` executions before
     each window. O(executions)."""
     predictor = by_reference(predictor)
     done = 0
     for w in order:
-        start = max(begin[w] - before, min(done, begin[w]), 0)
-        for at in range(start, end[w]):
-            follower = np.int64(block_ids[at + 1]) if at + 1 < block_ids.shape[0] else np.int64(-1)
-            if is_piece_end[w] and at + 1 == end[w]:
-                follower = np.int64(-1)
-            block = np.int64(block_ids[at])
-            wrong = mispredicts(predictor, 0, block, follower, ends_in_branch[block])
-            if at >= begin[w]:
-                result[first[w] + at - begin[w]] = wrong
-        done = end[w]
+        start = max(begin[w, 1] - before, min(done, begin[w, 1]), 0)
+        _predict_to(predictor, block_ids, ends_in_branch, start, begin[w, 1], False, result, -1)
+        _predict_to(predictor, block_ids, ends_in_branch, begin[w, 0], end[w, 0], True, result, first[w])
+        own = first[w] + end[w, 0] - begin[w, 0]
+        _predict_to(predictor, block_ids, ends_in_branch, begin[w, 1], end[w, 1], ends_piece[w], result, own)
+        done = end[w, 1]
 
 
 class Used(NamedTuple):
@@ -91,46 +119,38 @@ def _add(used, scratch, window, line, is_store, count):  # type: ignore[no-untyp
 
 @allocation_free
 def lines_of_windows(  # type: ignore[no-untyped-def]
-    block_ids,
-    addresses,
-    shift,
-    first_site,
-    site_bytes,
-    is_store,
-    begin,
-    end,
-    first_access,
-    since,
-    scratch,
-    recent,
-    used,
-):
-    """The lines of each window, and of accesses from ``since`` on before it, in the order of first uses. ``recent``
-    int64[a power of two]: scratch. O(accesses in windows and before)."""
+    block_ids, addresses, shift, first_site, site_bytes, is_store, begin, end, first_access, since_piece, since, piece,
+    access_at, piece_access, piece_end, scratch, used,
+):  # fmt: skip
+    """The lines of each window, and of accesses from ``since`` of ``since_piece`` on before it begins, at
+    ``access_at`` of ``piece``, in the order of first uses. O(accesses in windows and before)."""
     used = by_reference(used)
     count = before = np.int64(0)
     mask = scratch.shape[1] - 1
     for w in range(begin.shape[0]):
         used.first[w], used.first_history[w] = count, before
-        for k in range(recent.shape[0]):
-            recent[k] = -1
-        for access in range(since[w], first_access[w]):
-            line = np.int64(addresses[access] >> np.uint64(shift))
-            if recent[line & (recent.shape[0] - 1)] != line:
-                recent[line & (recent.shape[0] - 1)] = line
-                used.history[before] = line
-                before += 1
-                count = _add(used, scratch, w, line, False, count)
-        access = first_access[w]
-        for at in range(begin[w], end[w]):
-            block = block_ids[at]
-            for site in range(first_site[block], first_site[block + 1]):
+        latest = np.int64(-1)
+        for k in range(since_piece[w], piece[w] + 1):
+            low = since[w] if k == since_piece[w] else piece_access[k]
+            high = access_at[w] if k == piece[w] else piece_end[k]
+            for access in range(low, high):
                 line = np.int64(addresses[access] >> np.uint64(shift))
-                last = np.int64((addresses[access] + np.uint64(max(site_bytes[site], 1) - 1)) >> np.uint64(shift))
-                access += 1
-                while line <= last:
-                    count = _add(used, scratch, w, line, is_store[site], count)
-                    line += 1
+                if line != latest:
+                    latest = line
+                    used.history[before] = line
+                    before += 1
+                    count = _add(used, scratch, w, line, False, count)
+        for side in range(2):
+            access = first_access[w, side]
+            for at in range(begin[w, side], end[w, side]):
+                block = block_ids[at]
+                for site in range(first_site[block], first_site[block + 1]):
+                    line = np.int64(addresses[access] >> np.uint64(shift))
+                    last = np.int64((addresses[access] + np.uint64(max(site_bytes[site], 1) - 1)) >> np.uint64(shift))
+                    access += 1
+                    while line <= last:
+                        count = _add(used, scratch, w, line, is_store[site], count)
+                        line += 1
         for row in range(used.first[w], count):  # the table is empty again
             mixed = np.uint64(used.line[row]) * _FACTOR
             place = np.int64((mixed >> np.uint64(40)) & np.uint64(mask))
@@ -142,12 +162,12 @@ def lines_of_windows(  # type: ignore[no-untyped-def]
 
 # ---- distances ----
 
-_STATE: Final = np.dtype([("slot", "i8"), ("sampled", "i8"), ("piece", "i8"), ("access", "i8"), ("window", "i8")])
+_STATE: Final = np.dtype([("slot", "i8"), ("sampled", "i8"), ("piece", "i8"), ("now", "i8"), ("window", "i8")])
 
 
 class Followed(NamedTuple):
     """Lines that are followed. A table of keys ``key`` int64[slots] (-1 free) with ``row`` int32[slots]. Of each row:
-    ``last`` int64: slot of time of its last use (-1: none), ``user`` int64: the instance that used it last, ``sampled``
+    ``last`` int64: the latest slot of time at its last use, ``user`` int64: the instance that used it last, ``sampled``
     int8: whether it counts; ``first_at`` and ``last_at`` int64: its first and last accesses. ``tree`` int32[]: Fenwick
     tree over slots of time, ``live`` int32[]: the row that a slot is the last use of, -1."""
 
@@ -165,33 +185,33 @@ class Followed(NamedTuple):
 
 
 def distances(
-    addresses: np.ndarray, shift: int, first_access: np.ndarray, end_access: np.ndarray, owner: np.ndarray,
-    window_access: np.ndarray, window_user: np.ndarray, first_line: np.ndarray, line: np.ndarray,
+    addresses: np.ndarray, shift: int, first_access: np.ndarray, end_access: np.ndarray, time: np.ndarray,
+    owner: np.ndarray, window_time: np.ndarray, window_user: np.ndarray, first_line: np.ndarray, line: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:  # fmt: skip
-    """(cold, warm, ahead, is_own) of the lines of windows, and how many lines there are, see MicroProfiles; ``first_access`` and ``end_access`` of
-    pieces in their order, ``owner`` their instances, ``window_user`` those of windows. O(accesses + lines of windows x
-    log)."""
+    """(cold, warm, ahead, is_own) of the lines of windows, and how many lines there are, see MicroProfiles. Pieces run
+    in their order: their accesses, ``time`` (accesses before each) and ``owner``, an instance; ``window_time``: when
+    the history of each window begins, ``window_user`` its instance. O(accesses + lines of windows x log)."""
     total = int((end_access - first_access).sum())
     every = 1
     while total / every > _SAMPLED_ACCESSES and every < _MOST_SAMPLING:
         every *= 2
     beside = _beside(line)
     unique = np.unique(np.concatenate((line, beside[beside >= 0])))
-    order = np.argsort(window_access, kind="stable")
+    order = np.argsort(window_time, kind="stable")
     cold, is_own = np.full(len(line), np.inf, np.float32), np.zeros(len(line), bool)
     ahead = cold.copy()
     slots = 1 << (4 * max(len(unique), 1 << 14)).bit_length()
     followed = _new(unique, slots, every)
     while not _pass(
-        followed, addresses, shift, every, first_access, end_access, owner, window_access, window_user, order,
+        followed, addresses, shift, every, first_access, end_access, time, owner, window_time, window_user, order,
         first_line, line, beside, cold, ahead, is_own,
     ):  # fmt: skip
         followed = _larger(followed)
-    warm = _around(followed, window_access, first_line, line, cold, every)
+    warm = _around(followed, window_time, first_line, line, cold, every)
     for values in (cold, warm):
         _to_first_uses(first_line, values)
     counted = followed.counts[: followed.state[0]["sampled"]].astype(bool)
-    used = int(np.count_nonzero(counted & (followed.last[: len(counted)] >= 0)))
+    used = int(np.count_nonzero(counted & (followed.first_at[: len(counted)] >= 0)))
     return cold, warm, ahead, is_own, every * used
 
 
@@ -199,8 +219,11 @@ def _beside(line: np.ndarray) -> np.ndarray:
     """int64[lines, 2, _RUN]: of each line the last lines of the group before its own, and the first of the group
     behind, in the order in which a stream towards it uses them."""
     begin = line - line % _GROUP
+    alone = ~(np.isin(line + 1, line) | np.isin(line - 1, line))
     before, behind = begin[:, None] - np.arange(_RUN, 0, -1), begin[:, None] + _GROUP + np.arange(_RUN)[::-1]
-    return np.ascontiguousarray(np.stack((before, behind), axis=1))
+    beside = np.stack((before, behind), axis=1)
+    beside[alone] = -1  # no stream
+    return np.ascontiguousarray(beside)
 
 
 def _new(unique: np.ndarray, slots: int, every: int) -> Followed:
@@ -290,7 +313,7 @@ def _rebuild(live, tree, counts):  # type: ignore[no-untyped-def]
 
 @inner
 def _compact(followed):  # type: ignore[no-untyped-def]
-    """Times without the slots that are no last use any more. O(slots)."""
+    """Times without the slots that are no last use any more. O(slots + rows)."""
     to = np.int64(0)
     for slot in range(followed.state[0].slot):
         row = followed.live[slot]
@@ -299,6 +322,10 @@ def _compact(followed):  # type: ignore[no-untyped-def]
             followed.live[to] = row
             followed.last[row] = to
             to += 1
+        followed.tree[slot] = to
+    for row in range(followed.state[0].sampled):
+        if not followed.counts[row] and followed.last[row] >= 0:
+            followed.last[row] = followed.tree[followed.last[row]] - 1
     followed.state[0].slot = to
     _rebuild(followed.live, followed.tree, followed.counts)
 
@@ -330,28 +357,26 @@ def _use(followed, place, line, mixed, every, user, access):  # type: ignore[no-
     if state.slot == followed.live.shape[0]:
         _compact(followed)
     row = followed.row[place]
-    counts = followed.counts[row]
-    before = followed.last[row]
-    if before >= 0:
-        followed.live[before] = -1
-        if counts:
-            _change(followed.tree, before, -1)
-    else:
+    if followed.first_at[row] < 0:
         followed.first_at[row] = access
-    followed.live[state.slot] = row
-    if counts:
+    followed.user[row], followed.last_at[row] = user, access
+    if followed.counts[row]:
+        if followed.last[row] >= 0:
+            followed.live[followed.last[row]] = -1
+            _change(followed.tree, followed.last[row], -1)
+        followed.live[state.slot] = row
         _change(followed.tree, state.slot, 1)
-    followed.last[row], followed.user[row], followed.last_at[row] = state.slot, user, access
-    state.slot += 1
+        state.slot += 1
+    followed.last[row] = state.slot - 1
 
 
 @inner
 def _since(followed, every, total, line):  # type: ignore[no-untyped-def]
     """Lines that count since the last use of a followed line. O(log slots)."""
-    last = followed.last[followed.row[_find(followed.key, line, _hash(line))]]
-    if last < 0:
+    row = followed.row[_find(followed.key, line, _hash(line))]
+    if followed.first_at[row] < 0:
         return np.inf
-    return np.float64(every * (total - _count_to(followed.tree, last)))
+    return np.float64(every * (total - _count_to(followed.tree, followed.last[row])))
 
 
 @inner
@@ -360,9 +385,8 @@ def _ask(followed, every, first, end, line, beside, user, cold, ahead, is_own): 
     total = _count_to(followed.tree, followed.live.shape[0] - 1)
     for k in range(first, end):
         row = followed.row[_find(followed.key, line[k], _hash(line[k]))]
-        last = followed.last[row]
-        if last >= 0:
-            cold[k] = every * (total - _count_to(followed.tree, last))
+        if followed.first_at[row] >= 0:
+            cold[k] = every * (total - _count_to(followed.tree, followed.last[row]))
             is_own[k] = followed.user[row] == user
         for side in range(2):
             found, is_stream = np.inf, True
@@ -378,68 +402,54 @@ def _ask(followed, every, first, end, line, beside, user, cold, ahead, is_own): 
 
 @allocation_free
 def _pass(  # type: ignore[no-untyped-def]
-    followed,
-    addresses,
-    shift,
-    every,
-    first_access,
-    end_access,
-    owner,
-    window_access,
-    window_user,
-    order,
-    first_line,
-    line,
-    beside,
-    cold,
-    ahead,
-    is_own,
-):
+    followed, addresses, shift, every, first_access, end_access, time, owner, window_time, window_user, order,
+    first_line, line, beside, cold, ahead, is_own,
+):  # fmt: skip
     """All accesses in their order: False where there is no room for more lines. O(accesses)."""
     followed = by_reference(followed)
     state = followed.state[0]
     room = followed.last.shape[0] - 2
     while state.piece < first_access.shape[0]:
         user = owner[state.piece]
-        if state.access < first_access[state.piece]:
-            state.access = first_access[state.piece]
-        end = end_access[state.piece]
+        state.now = max(state.now, time[state.piece])
+        to_access = first_access[state.piece] - time[state.piece]
+        end = end_access[state.piece] - to_access
         previous = np.int64(-1)
         while True:
-            while state.window < order.shape[0] and window_access[order[state.window]] <= state.access:
+            while state.window < order.shape[0] and window_time[order[state.window]] <= state.now:
                 w = order[state.window]
                 _ask(
                     followed, every, first_line[w], first_line[w + 1], line, beside, window_user[w], cold, ahead, is_own
                 )
                 state.window += 1
-            if state.access >= end:
+            if state.now >= end:
                 break
             until = end
             if state.window < order.shape[0]:
-                until = min(end, window_access[order[state.window]])
-            for access in range(state.access, until):
-                now = np.int64(addresses[access] >> np.uint64(shift))
-                if now == previous:
+                until = min(end, window_time[order[state.window]])
+            for now in range(state.now, until):
+                touched = np.int64(addresses[now + to_access] >> np.uint64(shift))
+                if touched == previous:
                     continue
-                previous = now
-                mixed = _hash(now)
+                previous = touched
+                mixed = _hash(touched)
                 if _is_sampled(mixed, every) or followed.wanted[mixed & np.uint64((1 << _FILTER_BITS) - 1)]:
-                    place = _find(followed.key, now, mixed)
+                    place = _find(followed.key, touched, mixed)
                     if followed.key[place] < 0:
                         if not _is_sampled(mixed, every):
                             continue
                         if state.sampled >= room:
-                            state.access = access
+                            state.now = now
                             return False
-                    _use(followed, place, now, mixed, every, user, access)
-            state.access = until
+                    _use(followed, place, touched, mixed, every, user, now)
+            state.now = until
         state.piece += 1
     return True
 
 
 def _around(
     followed: Followed,
-    window_access: np.ndarray,
+    window_time: np.ndarray,
     first_line: np.ndarray,
     line: np.ndarray,
     cold: np.ndarray,
@@ -455,11 +465,11 @@ def _around(
     rows = np.zeros(len(line), np.int64)
     _rows_of(followed.key, followed.row, line, rows)
     new = np.isinf(cold)
-    owner = np.repeat(np.arange(len(window_access)), np.diff(first_line))
+    owner = np.repeat(np.arange(len(window_time)), np.diff(first_line))
     for w in np.unique(owner[new]).tolist():
         which = first_line[w] + np.flatnonzero(new[first_line[w] : first_line[w + 1]])
         # not in between: used last before that use, and first only after the window began
-        outside = np.concatenate(([0], np.cumsum(first_at >= window_access[w])))
+        outside = np.concatenate(([0], np.cumsum(first_at >= window_time[w])))
         last = followed.last_at[rows[which]]
         between = len(mine) - outside[np.searchsorted(last_at, last, side="right")]
         warm[which] = np.where(last >= 0, every * np.maximum(between, 0), np.inf)
