@@ -18,15 +18,9 @@ from manyscale.runner.errors import UserError
 
 NATIVE: Final = Path(__file__).parent / "native"
 FLAGS: Final = ("-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
-_PARTS: Final = (
-    "trace.c",
-    "threads.c",
-    "openmp.c",
-    "openmp_entries.c",
-    "coverage.c",
-    "gpu.c",
-    "counters.c",
-)  # of every tracer
+_PARTS: Final = (  # of every tracer
+    "trace.c", "threads.c", "openmp.c", "openmp_entries.c", "coverage.c", "emulated.c", "gpu.c", "counters.c",
+)  # fmt: skip
 _MPI_PARTS: Final = ("mpi.c", "collectives.c", "requests.c", "windows.c")
 _COMPILERS: Final = {
     "mpich": (("mpicc.mpich", "mpicc"), "libmpich-dev"),

@@ -19,6 +19,7 @@ from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.iterations import windows
 from manyscale.models.workload.notes import Errs, changes
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.qemu_trace import ranks as emulated_detail
 from manyscale.runner.readers.raw_trace import detail as native_detail
 from manyscale.runner.readers.raw_trace.calls import Calls
 from manyscale.runner.readers.raw_trace.files import Process, read_processes
@@ -83,16 +84,21 @@ def _listed(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def add_detail(workload: Workload, raw: Path, detailed: Path, store: Path, counting: Path | None) -> Workload:
+def add_detail(
+    workload: Workload, raw: Path, detailed: Path, store: Path, counting: Path | None, *, is_emulated: bool = False
+) -> Workload:
     """The workload of the first run (``raw``) with the blocks and accesses that the second one (``detailed``) recorded.
 
     ``store``: file to write the stream to. ``counting``: the program built for counting instructions, or None.
+    ``is_emulated``: the second run was of the same program as the first, under QEMU.
     """
     first, _ = choose_ranks(raw, read_processes(raw))
     second, endings = choose_ranks(detailed, read_processes(detailed))
     if len(first) != len(second):
         raise UserError(f"the program ran with {len(first)} ranks, then with {len(second)}; trace it again")
-    tables, stream, notes = native_detail.build(second, store, counting)
+    tables, stream, notes = (
+        emulated_detail.build(second, store) if is_emulated else native_detail.build(second, store, counting)
+    )
     segments = tables["segments"]
     operation = segments.column("operation_id").to_numpy().copy()
     event = segments.column("event_id").to_numpy().copy()
@@ -111,7 +117,7 @@ def add_detail(workload: Workload, raw: Path, detailed: Path, store: Path, count
         segments = segments.set_column(index, segments.schema.field(index), to_arrow(column.astype(np.int32)))
     found: dict[str, pa.Table] = {**workload.tables, **tables, "segments": segments}
     of_second = (replace(note, where=f"detailed run, {note.where}".removesuffix(", ")) for note in endings)
-    told = (*workload.notes, *of_second, *notes, SLOW_BUILD)
+    told = (*workload.notes, *of_second, *notes, *(() if is_emulated else (SLOW_BUILD,)))
     return Workload(workload.name, workload.num_ranks, found, told, workload.source_format, stream)
 
 

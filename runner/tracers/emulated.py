@@ -1,7 +1,8 @@
 """The detailed level of programs that are not built again: one process under QEMU or Valgrind.
 
 The program runs twice, as for the other route: the first run's times are the truth, the emulated one gives blocks and
-accesses, of the whole program or of one function. Tasks and MPI calls are not told apart in it.
+accesses, of the whole program or of one function. A program with MPI or OpenMP runs under QEMU with the tracer inside,
+which tells the emulator where its calls and events are; else tasks and calls are not told apart.
 """
 
 from __future__ import annotations
@@ -28,19 +29,47 @@ ROUTES: Final = ("qemu", "valgrind")
 EMULATOR: Final = "qemu-x86_64"
 # The dynamic linker looks all functions up when the program starts, not inside what is measured.
 ENVIRONMENT: Final = {"LD_BIND_NOW": "1"}
+# QEMU does not know process_vm_readv, by which Open MPI copies between processes
+OF_MPI: Final = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 # Valgrind loads programs that can be loaded anywhere to this address (its own choice on amd64, for 3.10 to 3.24)
 _LOADED_AT: Final = 0x108000
 _EXECUTABLE: Final = 1  # flag of a segment
 _LEVELS: Final = ("blocks", "instructions", "block_accesses", "segments")
 
 
-def check(command: Sequence[str], program: Program) -> None:
+def check(command: Sequence[str], program: Program, route: str, function: str | None) -> None:
     """Raises UserError for what the routes cannot run: several processes, or a program inside another command."""
-    if program.library is not None or program.words != (0,):
+    if is_told_apart(program, route, function):
+        return
+    if program.library is not None and function is not None:
         raise UserError(
-            f"{command[0]}: --route {' and '.join(ROUTES)} run one program without MPI and without a launcher; build "
-            "it with --flags detailed instead"
+            f"--function {function}: of a program with MPI, iterations or marked regions are recorded; choose them by "
+            "--iterations and --regions"
         )
+    if program.library is not None or program.words != (0,):
+        other = "" if route == "qemu" else ", or take --route qemu"
+        raise UserError(
+            f"{command[0]}: --route {route} runs one program that stands in the command itself"
+            f"{'' if route == 'qemu' else ', without MPI'}; build it with --flags detailed instead{other}"
+        )
+
+
+def is_told_apart(program: Program, route: str, function: str | None) -> bool:
+    """Whether the program runs under the emulator with the tracer inside: with MPI or OpenMP, as a whole."""
+    return route == "qemu" and function is None and bool(program.words) and bool(program.library or program.runtime)
+
+
+def emulator_words(
+    folder: Path, preloaded: Sequence[str], cache: Path, limit_bytes: int | None, skipped: Sequence[Path]
+) -> list[str]:
+    """The words before a program that run it under QEMU with the tracer inside. ``folder``: for a file of each process;
+    ``preloaded``: libraries of the program; ``skipped``: those whose code is not recorded. Raises UserError where QEMU
+    or a compiler is missing."""
+    words = [str(build.qemu_plugin(cache)), f"folder={folder.resolve()}", "marks=1"]
+    words += [f"skip={os.path.realpath(path)}" for path in skipped]
+    words += [] if limit_bytes is None else [f"limit={limit_bytes}"]
+    plugin = ",".join(word.replace(",", ",,") for word in words)
+    return [_emulator(), "-cpu", "max", "-plugin", plugin, "-E", f"LD_PRELOAD={':'.join(preloaded)}"]
 
 
 def add_detail(
@@ -86,9 +115,7 @@ def qemu_command(
     ``region``: record only while this function of the program runs. ``cache`` keeps the plugin. Recording stops when
     the file has ``limit_bytes``. Raises UserError where QEMU or a compiler is missing.
     """
-    emulator = shutil.which(EMULATOR)
-    if emulator is None:
-        raise UserError(f"{EMULATOR} is not installed; install it (Debian: qemu-user) or use another route")
+    emulator = _emulator()
     if not program:
         raise UserError("no program to trace; give its words behind --")
     path = _path_of(program[0])
@@ -101,6 +128,13 @@ def qemu_command(
     plugin = ",".join(word.replace(",", ",,") for word in words)
     # the most capable processor that QEMU emulates: programs may use AVX2
     return [emulator, "-cpu", "max", "-plugin", plugin, str(path), *program[1:]]
+
+
+def _emulator() -> str:
+    found = shutil.which(EMULATOR)
+    if found is None:
+        raise UserError(f"{EMULATOR} is not installed; install it (Debian: qemu-user) or use another route")
+    return found
 
 
 def lackey_command(program: Sequence[str], output: Path, region: str | None = None) -> list[str]:

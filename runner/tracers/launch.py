@@ -75,8 +75,11 @@ def launches_mpi(command: Sequence[str]) -> bool:
     return any(_base(word) in _MPI_LAUNCHERS for word in command)
 
 
-def traced_command(command: Sequence[str], program: Program, environment: Mapping[str, str]) -> list[str]:
-    """The command with the tracer's environment before each program; if there is none in it, before all."""
+def traced_command(
+    command: Sequence[str], program: Program, environment: Mapping[str, str], emulator: Sequence[str] = ()
+) -> list[str]:
+    """The command with the tracer's environment, and the words of an ``emulator``, before each program; if there is
+    none in it, the former before all."""
     if not program.words:
         return [*_environment(environment), *command]
     variables = {**environment, "MANYSCALE_TRACE_ALWAYS": "1"}
@@ -89,7 +92,8 @@ def traced_command(command: Sequence[str], program: Program, environment: Mappin
     words: list[str] = []
     for index, word in enumerate(command):
         if index in program.words:
-            words += _environment(variables, is_assignment="=" in word)
+            words += _environment(variables, is_assignment="=" in word and not emulator)
+            words += emulator
         words.append(word)
     return words
 

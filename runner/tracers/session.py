@@ -66,7 +66,7 @@ def find_program(command: Sequence[str], what: Recording, library: str | None = 
     require_linux("trace", "record the program there and bring its trace")
     program = launch.find_program(command, library)
     if what.is_emulated:
-        emulated.check(command, program)
+        emulated.check(command, program, what.route, what.function)
     return program
 
 
@@ -107,15 +107,23 @@ def _record(
     workload = raw_trace.read(first)
     if what.level != "detailed" or status:
         return workload, status
-    if what.is_emulated:
+    is_inside = what.is_emulated and emulated.is_told_apart(program, what.route, what.function)
+    if what.is_emulated and not is_inside:
         second.mkdir()
         return emulated.add_detail(workload, what.route, command, second, what.function, cache, what.max_bytes)
     ranks = list(range(workload.num_ranks)) if what.ranks is None else what.ranks
-    windows = window_lines(workload, first, ranks, what.iterations)
+    # of a program without MPI all, as of one without OpenMP
+    iterations = what.iterations if program.library or not is_inside else None
+    windows = window_lines(workload, first, ranks, iterations)
     status = _run(command, program, what, "detailed", second, directory, cache, windows)
-    workload = add_detail(workload, first, second, directory / DETAIL, what.counting)
-    check_recorded(workload, what.iterations, what.regions)
+    workload = add_detail(workload, first, second, directory / DETAIL, what.counting, is_emulated=is_inside)
+    check_recorded(workload, iterations, what.regions)
     return workload, status
+
+
+def _runtimes(program: launch.Program, cache: Path) -> list[Path]:
+    """Libraries that are no part of the program: the tracer, and the OpenMP runtime."""
+    return [build.tracer(program.library, cache), *([launch.libomp()] if program.runtime else [])]
 
 
 def write_header(raw: Path, name: str, level: str, command: Sequence[str], program: launch.Program) -> None:
@@ -158,11 +166,17 @@ def _run(
     if what.max_bytes is not None:
         (raw / "budget").write_bytes(what.max_bytes.to_bytes(8, "little"))
         environment["MANYSCALE_TRACE_BUDGET"] = str((raw / "budget").resolve())
-    environment["LD_PRELOAD"] = ":".join([*preloaded, *filter(None, [os.environ.get("LD_PRELOAD")])])
+    preloaded += filter(None, [os.environ.get("LD_PRELOAD")])
+    before: list[str] = []
+    if level == "detailed" and what.is_emulated:
+        environment |= emulated.ENVIRONMENT | emulated.OF_MPI | {"MANYSCALE_TRACE_EMULATED": "1"}
+        before = emulated.emulator_words(raw, preloaded, cache, what.max_bytes, _runtimes(program, cache))
+    else:
+        environment["LD_PRELOAD"] = ":".join(preloaded)
     write_header(raw, directory.resolve().name, level, command, program)
     if what.announces:
         print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
-    child = subprocess.Popen(launch.traced_command(command, program, environment))
+    child = subprocess.Popen(launch.traced_command(command, program, environment, before))
     while True:
         try:
             return child.wait()

@@ -23,6 +23,7 @@ _CHUNK_MAGIC: Final = 0x4B51534D
 _HEADER: Final = struct.Struct("<IHHQQ")
 _BLOCK: Final = struct.Struct("<QII")
 _MOST_BYTES: Final = 1 << 28  # of a chunk
+SEGMENT_ENDS: Final = np.uint64(2**64 - 1)  # a word
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +21,8 @@ from manyscale.runner.readers.binaries import symbols
 from manyscale.runner.readers.binaries.instructions import Disassembler, Instruction
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.qemu_trace import chunks as qemu_chunks
-from manyscale.runner.readers.qemu_trace.chunks import Code
 from manyscale.runner.readers.rank_tables import rank_tables
+from manyscale.runner.readers.stores.detail_store import DetailWriter
 from manyscale.runner.readers.stores.traced_blocks import ScratchStream, TracedBlocks
 
 NAME: Final = "qemu-trace"
@@ -33,64 +34,128 @@ _EXECUTABLE: Final = 1
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a trace (``options`` play no part). Raises UserError for a damaged file, and for a function that
     was never entered."""
-    notes: list[Note] = []
-    code = qemu_chunks.read_code(path)
-    told = qemu_chunks.definitions(path)
-    end = told[-1] if told and told[-1].get("end") else {}
-    blocks = TracedBlocks()
+    trace = Traced(path)
+    code, blocks = KnownCode(), TracedBlocks()
     with ScratchStream() as stream:
-        num_instructions, entries = _write_stream(path, code, blocks, stream, int(end.get("entries", 0)) > 0, notes)
+        executed = Executions(trace, code, blocks, stream.writer)
+        for _ in executed.segments():
+            pass
         if not blocks.num_blocks:
-            never = "its function was never entered" if end.get("entries") == 0 else "it holds no executions"
-            why = end.get("stopped") or never
+            never = "its function was never entered" if trace.end.get("entries") == 0 else "it holds no executions"
+            why = trace.end.get("stopped") or never
             raise UserError(f"{path}: {why}; check --function and the limit, and trace the program again")
-        stream.writer.end_segment(0, 0, 0, -1, -1, num_instructions)
+        stream.writer.end_segment(0, 0, 0, -1, -1, executed.num_instructions)
         segments, store = stream.close()
-    notes += _endings(end)
-    table, instructions = _static_tables(code, blocks, entries, told, end, notes)
+    notes = [*executed.notes, *trace.endings()]
     tables: dict[str, pa.Table] = rank_tables(1, {}) | {
-        "blocks": table,
-        "instructions": instructions,
-        "block_accesses": blocks.accesses(),
+        **code.tables(blocks, executed.entries, notes),
         "segments": segments,
         "phases": pa.Table.from_pylist([_UNTIMED], PHASES_SCHEMA),
     }
-    name = os.path.basename(str(end.get("program") or "")) or path.name.split(".")[0]
+    name = os.path.basename(str(trace.end.get("program") or "")) or path.name.split(".")[0]
     return Workload(name, 1, tables, tuple(notes), NAME, store)
 
 
-def _write_stream(
-    path: Path, code: Code, blocks: TracedBlocks, stream: ScratchStream, is_region: bool, notes: list[Note]
-) -> tuple[int, set[int]]:
-    """(number of instructions, numbers of the code's blocks to which a call led; of a function's trace the first one,
-    too)."""
-    last = np.zeros(int(code.first_instruction[-1]), np.uint64)
-    calls = np.array([_ends_in_call(each) for each in code.codes], np.bool_)
-    num_instructions, previous, number = 0, -1, 0
-    entries: set[int] = set()
-    for _, content in qemu_chunks.chunks(path, (qemu_chunks.WORDS,), notes):
-        words = np.frombuffer(content, "<u8")
+class Traced:
+    """A trace's file: ``code``, what it was told, and the definition that ends it (empty where it was killed)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.code = qemu_chunks.read_code(path)
+        self.told = qemu_chunks.definitions(path)
+        self.end: dict[str, Any] = self.told[-1] if self.told and self.told[-1].get("end") else {}
+
+    @property
+    def is_region(self) -> bool:
+        """Whether it is of a function that was entered."""
+        return int(self.end.get("entries", 0)) > 0
+
+    def endings(self) -> list[Note]:
+        """What is to be said about how it ended."""
+        return _endings(self.end)
+
+
+class KnownCode:
+    """Code of one or several processes, numbered across them: what lies at the same place of the same file, with the
+    same bytes, is one block."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, bytes], int] = {}
+        self._addresses: list[int] = []
+
+    def number(self, trace: Traced) -> np.ndarray:
+        """int64[blocks of the trace's code]: their numbers here. O(static code)."""
+        code = trace.code
+        modules, offsets = _Mappings.of(trace.told, trace.end).locate(code.addresses)
+        numbers = np.empty(len(code.codes), np.int64)
+        for index, key in enumerate(zip(modules, offsets, code.codes, strict=True)):
+            numbers[index] = self._known.setdefault(key, len(self._known))
+            if numbers[index] == len(self._addresses):
+                self._addresses.append(int(code.addresses[index]))
+        return numbers
+
+    def tables(self, blocks: TracedBlocks, entries: set[int], notes: list[Note]) -> dict[str, pa.Table]:
+        """The static tables of ``blocks``, whose keys are numbers of code; ``entries``: numbers of code that calls led
+        to. What is not known of it is added to ``notes``."""
+        table, instructions = _static_tables(list(self._known), self._addresses, blocks, entries, notes)
+        return {"blocks": table, "instructions": instructions, "block_accesses": blocks.accesses()}
+
+
+class Executions:
+    """What a trace's words say: executions go to ``writer``, of whose segment there are ``num_instructions`` so far;
+    ``entries``: numbers of the code to which a call led (of a function's trace the first one, too)."""
+
+    def __init__(self, trace: Traced, known: KnownCode, blocks: TracedBlocks, writer: DetailWriter) -> None:
+        self._trace, self._blocks, self._writer = trace, blocks, writer
+        self._number = known.number(trace)
+        code = trace.code
+        self._code = replace(code, block=self._number[code.block] if len(code.block) else code.block)
+        calls = np.array([_ends_in_call(each) for each in code.codes], np.bool_)
+        self._calls = np.zeros(int(self._number.max(initial=-1)) + 1, np.bool_)
+        self._calls[self._number] = calls
+        self._last = np.zeros(int(code.first_instruction[-1]), np.uint64)
+        self._previous, self._at = -1, 0
+        self.num_instructions = 0
+        self.entries: set[int] = set()
+        self.notes: list[Note] = []
+
+    def segments(self) -> Iterator[None]:
+        """Yields at the end of each segment but the last. Raises UserError for words that name what is not there."""
+        for _, content in qemu_chunks.chunks(self._trace.path, (qemu_chunks.WORDS,), self.notes):
+            words = np.frombuffer(content, "<u8")
+            ends = np.flatnonzero(words == qemu_chunks.SEGMENT_ENDS).tolist()
+            first = 0
+            for end in [*ends, len(words)]:
+                if end > first:
+                    self._add(words[first:end])
+                if end < len(words):
+                    yield
+                first = end + 1
+            self._at += len(words)
+
+    def _add(self, words: np.ndarray) -> None:
+        code, path = self._code, self._trace.path
         num_executions = int(qemu_chunks.count_parts(words, code.first_part))
         if num_executions < 0:
-            raise UserError(f"{path}: word {number - 1 - num_executions} names no block; trace the program again")
+            raise UserError(f"{path}: word {self._at - 1 - num_executions} names no block; trace the program again")
         keys = np.empty(num_executions, np.int64)
         sizes, counts = np.empty(num_executions, np.int32), np.empty(num_executions, np.int32)
         attributes, addresses = np.empty(len(words), np.int64), np.empty(len(words), np.uint64)
         num_accesses = int(
             qemu_chunks.expand(
-                words, code.first_instruction, code.first_part, code.part, code.place, code.block, code.size, last,
-                keys, sizes, counts, attributes, addresses,
+                words, code.first_instruction, code.first_part, code.part, code.place, code.block, code.size,
+                self._last, keys, sizes, counts, attributes, addresses,
             )
         )  # fmt: skip
         if num_accesses < 0:
-            raise UserError(f"{path}: word {number - 1 - num_accesses} is of no instruction of its block; trace again")
-        stream.writer.add(blocks.number(keys, sizes, counts, attributes), counts, addresses[:num_accesses])
-        num_instructions += int(sizes.sum(dtype=np.int64))
-        is_called = np.append(previous < 0 if is_region else previous >= 0 and bool(calls[previous]), calls[keys[:-1]])
-        called = keys[is_called]
-        entries.update(np.unique(called).tolist())
-        previous, number = int(keys[-1]), number + len(words)
-    return num_instructions, entries
+            at = self._at - 1 - num_accesses
+            raise UserError(f"{path}: word {at} is of no instruction of its block; trace again")
+        self._writer.add(self._blocks.number(keys, sizes, counts, attributes), counts, addresses[:num_accesses])
+        self.num_instructions += int(sizes.sum(dtype=np.int64))
+        is_first_called = self._trace.is_region if self._previous < 0 else bool(self._calls[self._previous])
+        is_called = np.append(is_first_called, self._calls[keys[:-1]])
+        self.entries.update(np.unique(keys[is_called]).tolist())
+        self._previous = int(keys[-1])
 
 
 def _endings(end: dict[str, Any]) -> list[Note]:
@@ -122,13 +187,12 @@ def _ends_in_call(code: bytes) -> bool:
 
 
 def _static_tables(
-    code: Code, blocks: TracedBlocks, entries: set[int], told: list[dict[str, Any]], end: dict[str, Any],
+    known: list[tuple[str, int, bytes]], addresses: list[int], blocks: TracedBlocks, entries: set[int],
     notes: list[Note],
 ) -> tuple[pa.Table, pa.Table]:  # fmt: skip
-    """The tables ``blocks`` and ``instructions``."""
+    """The tables ``blocks`` and ``instructions``. ``known``: file, place in it and bytes by number of code."""
     numbers = blocks.keys
-    addresses = code.addresses[numbers]
-    modules, offsets = _Mappings.of(told, end).locate(addresses)
+    modules, offsets = [known[each][0] for each in numbers.tolist()], [known[each][1] for each in numbers.tolist()]
     places: dict[tuple[str, int], symbols.Place] = {}
     for module in sorted(set(modules) - {""}):
         mine = sorted({offset for each, offset in zip(modules, offsets, strict=True) if each == module})
@@ -147,7 +211,8 @@ def _static_tables(
         to_arrow(blocks.num_instructions),
     ]
     table = pa.Table.from_arrays(columns, schema=BLOCKS_SCHEMA)
-    return table, _instructions([code.codes[number] for number in numbers.tolist()], addresses, notes)
+    at = np.array([addresses[number] for number in numbers.tolist()], np.int64)
+    return table, _instructions([known[number][2] for number in numbers.tolist()], at, notes)
 
 
 def _instructions(codes: list[bytes], addresses: np.ndarray, notes: list[Note]) -> pa.Table:

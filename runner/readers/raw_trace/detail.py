@@ -63,14 +63,14 @@ def build(
     tables, static_notes = blocks.tables()
     segments, detail = writer.close()
     return (
-        {**tables, "segments": segments, "task_stacks": _stacks(processes, segments)},
+        {**tables, "segments": segments, "task_stacks": task_stacks(processes, segments)},
         detail,
         [*notes, *static_notes],
     )
 
 
-def _stacks(processes: Sequence[Process], segments: pa.Table) -> pa.Table:
-    """Of task instances that have segments. O(records of events)."""
+def task_stacks(processes: Sequence[Process], segments: pa.Table) -> pa.Table:
+    """The table ``task_stacks``, of task instances that have segments. O(records of events)."""
     rank_of, task_of = (segments.column(name).to_numpy() for name in ("rank", "task_instance_id"))
     rows = []
     for process in sorted(processes, key=lambda each: each.rank):

@@ -216,10 +216,15 @@ static void mark(uint32_t kind) {
 }
 
 void ms_detail_segment(void) {
+    if (MS_UNLIKELY(ms.is_emulated)) ms_emulated_segment();
     if (recording) mark(SEGMENT_ENDS);
 }
 
 void ms_detail_window(int open) {
+    if (ms.is_emulated) {
+        ms_emulated_window(open);
+        return;
+    }
     recording = 0;
     if (!open) {
         flush();
@@ -239,6 +244,7 @@ void ms_detail_window(int open) {
 }
 
 void ms_detail_finish(void) {
+    if (ms.is_emulated) ms_emulated_finish();
     recording = 0;
     if (chunk && ms.active) {
         encode();

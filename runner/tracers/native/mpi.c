@@ -18,7 +18,9 @@ static int is_defined; /* the process has said who it is */
 extern void manyscale_mark(int kind, const char *name, long value);
 
 void *ms_real(const char *name) {
+    ms_hide();
     void *found = dlsym(RTLD_NEXT, name);
+    ms_show();
     if (!found) {
         fprintf(stderr, "manyscale: the MPI library has no %s; the tracer was built for another one\n", name);
         abort();

@@ -1,7 +1,9 @@
 /* Basic blocks and memory accesses of an unmodified x86-64 program under QEMU's user-mode emulation: a TCG plugin.
 
-   Arguments: out=FILE; entry=OFFSET, to record only while a function runs (its entry, counted from the start of the
-   program's code); limit=BYTES of the file. The plugin interface of QEMU 6.0 to 8.1 (API version 1), as far as it is
+   Arguments: out=FILE, or folder=DIR for a file PID.emulated; entry=OFFSET, to record only while a function runs (its
+   entry, counted from the start of the program's code); limit=BYTES of the file; skip=PATH of a library whose code is
+   not recorded; marks=1: recording begins and ends, and segments end, where the tracer inside the program says so
+   (MS_TELL of trace.h). The plugin interface of QEMU 6.0 to 8.1 (API version 1), as far as it is
    used, is declared here; distributions do not package its header.
 
    The file: "MSQEMU1\0", then chunks, each a header (struct chunk_header) and its content, zstd-compressed if zstd is
@@ -12,7 +14,7 @@
    - words: uint64, one for each execution of a block (highest bit, and its number) and for each access: bits 0..47 its
      distance from the last access of the same instruction of the same block (0 before the first), 48..50 log2 of its
      bytes, 51 whether it stores, 52..60 the instruction's index. QEMU splits vector accesses into ones of 8 bytes. A
-     chunk begins with an execution.
+     chunk begins with an execution. All bits set: a segment ends, before an execution.
    - end: the plugin saw the end of the program; lines of JSON.
 
    Registers cannot be read in this API, so the end of a function is found by following calls and returns. Only the
@@ -45,6 +47,9 @@ enum access_kinds { READS_AND_WRITES = 3 };
 extern void qemu_plugin_register_vcpu_tb_trans_cb(plugin_id, void (*)(plugin_id, struct qemu_plugin_tb *));
 extern void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, void (*)(unsigned, void *),
                                                  enum callback_registers, void *);
+extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *),
+                                                   enum callback_registers, void *);
+extern void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
 extern void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, void (*)(unsigned, uint32_t, uint64_t, void *),
                                              enum callback_registers, enum access_kinds, void *);
 extern void qemu_plugin_register_atexit_cb(plugin_id, void (*)(plugin_id, void *), void *);
@@ -165,10 +170,15 @@ struct block {
     uint64_t word, address, end;
     int flow; /* of its last instruction */
     int is_entry;
+    int owner;
+    uint32_t num_instructions;
     struct instruction instructions[];
 };
 
 static int recording;
+/* That is recorded now. QEMU before 8.0 sometimes calls for an access of an instruction that is over, when a later one
+   accesses memory by a function of QEMU's own (target/i386: its list of callbacks is not cleared when a block ends). */
+static const struct block *current;
 static uint64_t entry; /* address of the function to record */
 static uint64_t entry_offset;
 static int has_entry, wants_entry; /* the former only while recording is possible */
@@ -188,6 +198,51 @@ static int flow_of(const unsigned char *code, size_t size) {
         return operation == 2 || operation == 3 ? CALL : ON;
     }
     return code[i] == 0xc3 || code[i] == 0xc2 || code[i] == 0xcb || code[i] == 0xca ? RETURN : ON;
+}
+
+/* ---- what is not the program's own ---- */
+#define MOST_SKIPPED 4
+static const char *skipped[MOST_SKIPPED]; /* paths of libraries */
+static int num_skipped, hidden;
+/* Of the program, of a library of the system's, or of one that is skipped: what those call of the system's is skipped,
+   too. Ranges are of the emulator's own memory. */
+enum { PROGRAM, SYSTEM, SKIPPED };
+static struct range { uintptr_t low, high; int owner; } ranges[4096];
+static int num_ranges;
+static int is_for_skipped; /* a skipped library ran last, or called what runs */
+
+static void read_ranges(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4600], path[4352];
+    num_ranges = 0;
+    if (!maps) return;
+    while (num_ranges < 4096 && fgets(line, sizeof line, maps)) {
+        unsigned long long start, end;
+        path[0] = 0;
+        if (sscanf(line, "%llx-%llx %*s %*s %*s %*s %4351[^\n]", &start, &end, path) < 2) continue;
+        int owner = !strncmp(path, "/lib", 4) || !strncmp(path, "/usr/lib", 8) ? SYSTEM : PROGRAM;
+        for (int i = 0; i < num_skipped; i++)
+            if (!strcmp(path, skipped[i])) owner = SKIPPED;
+        ranges[num_ranges++] = (struct range){(uintptr_t)start, (uintptr_t)end, owner};
+    }
+    fclose(maps);
+}
+
+/* Whose code this is; the list of mappings is read again for what lies in none of them. */
+static int owner_of(uintptr_t place) {
+    for (int attempt = 0; attempt < 2; attempt++) {
+        for (int i = 0; i < num_ranges; i++)
+            if (place >= ranges[i].low && place < ranges[i].high) return ranges[i].owner;
+        read_ranges();
+    }
+    return PROGRAM;
+}
+
+enum { HIDES, SHOWS, SEGMENT_ENDS, MARKS };
+/* What the tracer says by an instruction that does nothing: nopl 0x4d5351xx(%rax); MARKS: another instruction. */
+static int mark_of(const unsigned char *code, size_t size) {
+    if (size != 7 || memcmp(code, "\x0f\x1f\x80", 3) || memcmp(code + 4, "\x51\x53\x4d", 3)) return MARKS;
+    return code[3] < MARKS ? code[3] : MARKS;
 }
 
 /* ---- calls and returns ---- */
@@ -220,23 +275,48 @@ static void follow(const struct block *block) {
 static void on_execution(unsigned thread, void *data) {
     const struct block *block = data;
     if (UNLIKELY(thread)) {
-        __atomic_add_fetch(&num_other_threads, 1, __ATOMIC_RELAXED);
+        if (!hidden) __atomic_add_fetch(&num_other_threads, 1, __ATOMIC_RELAXED);
         return;
     }
     if (has_entry) follow(block);
-    if (!recording) return;
+    current = NULL;
+    if (block->owner == SKIPPED) is_for_skipped = 1;
+    else if (block->owner == PROGRAM) is_for_skipped = 0;
+    if (!recording || hidden || is_for_skipped) return;
+    current = block;
     if (UNLIKELY(num_words > MOST_WORDS - MARGIN)) {
         pthread_mutex_lock(&translating);
         flush();
         if (stopped) recording = has_entry = 0;
         pthread_mutex_unlock(&translating);
     }
+    if (UNLIKELY(!recording)) {
+        current = NULL;
+        return;
+    }
     words[num_words++] = block->word;
+}
+
+static void on_mark(unsigned thread, void *data) {
+    int mark = (int)(intptr_t)data;
+    if (thread) return;
+    if (mark != SEGMENT_ENDS) {
+        hidden = mark == HIDES;
+        return;
+    }
+    if (UNLIKELY(num_words == MOST_WORDS)) {
+        pthread_mutex_lock(&translating);
+        flush();
+        pthread_mutex_unlock(&translating);
+    }
+    words[num_words++] = UINT64_MAX;
 }
 
 static void on_access(unsigned thread, uint32_t information, uint64_t address, void *data) {
     struct instruction *instruction = data;
-    if (!recording || UNLIKELY(thread)) return;
+    if (UNLIKELY(thread) || !current) return;
+    if (UNLIKELY((uintptr_t)instruction - (uintptr_t)current->instructions >= current->num_instructions * sizeof *instruction))
+        return;
     if (UNLIKELY(num_words == MOST_WORDS)) {
         num_lost++;
         return;
@@ -245,6 +325,22 @@ static void on_access(unsigned thread, uint32_t information, uint64_t address, v
     instruction->last_address = address;
     words[num_words++] = distance | (uint64_t)(qemu_plugin_mem_size_shift(information) & 7) << 48 |
                          (uint64_t)qemu_plugin_mem_is_store(information) << 51 | instruction->index;
+}
+
+/* Code that is not recorded: followed as calls are, and it tells what the tracer says. */
+static void skip(struct qemu_plugin_tb *translated, struct block *block, size_t number) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < number; i++) {
+        struct qemu_plugin_insn *one = qemu_plugin_tb_get_insn(translated, i);
+        const unsigned char *code = qemu_plugin_insn_data(one);
+        size_t size = qemu_plugin_insn_size(one);
+        int mark = mark_of(code, size);
+        if (mark != MARKS) qemu_plugin_register_vcpu_insn_exec_cb(one, on_mark, NO_REGISTERS, (void *)(intptr_t)mark);
+        if (i + 1 == number) block->flow = flow_of(code, size);
+        bytes += size;
+    }
+    block->end = block->address + bytes;
+    qemu_plugin_register_vcpu_tb_exec_cb(translated, on_execution, NO_REGISTERS, block);
 }
 
 static void on_translation(plugin_id id, struct qemu_plugin_tb *translated) {
@@ -260,7 +356,15 @@ static void on_translation(plugin_id id, struct qemu_plugin_tb *translated) {
         if (has_entry) entry = qemu_plugin_start_code() + entry_offset;
     }
     block->address = qemu_plugin_tb_vaddr(translated);
+    block->num_instructions = (uint32_t)number;
     block->is_entry = has_entry && block->address == entry;
+    uintptr_t place = num_skipped ? (uintptr_t)qemu_plugin_insn_haddr(qemu_plugin_tb_get_insn(translated, 0)) : 0;
+    block->owner = place ? owner_of(place) : PROGRAM;
+    if (block->owner == SKIPPED) {
+        skip(translated, block, number);
+        pthread_mutex_unlock(&translating);
+        return;
+    }
     block->word = 1ull << 63 | num_blocks++;
     if (num_block_bytes + 16 + 17 * number > MOST_BLOCK_BYTES) {
         write_chunk(BLOCKS, block_bytes, num_block_bytes);
@@ -310,6 +414,7 @@ static void on_exit_of_program(plugin_id id, void *data) {
     (void)data;
     if (file < 0) return;
     recording = 0;
+    current = NULL;
     pthread_mutex_lock(&translating);
     flush();
     write_mappings();
@@ -331,13 +436,20 @@ static void in_child(void) {
     if (file >= 0) close(file);
     file = -1;
     recording = has_entry = 0;
+    current = NULL;
     num_words = num_block_bytes = 0;
 }
 
 int qemu_plugin_install(plugin_id id, const struct plugin_info *information, int count, char **arguments) {
     const char *path = NULL;
+    char named[4352];
     for (int i = 0; i < count; i++) {
         if (!strncmp(arguments[i], "out=", 4)) path = arguments[i] + 4;
+        else if (!strncmp(arguments[i], "folder=", 7)) {
+            snprintf(named, sizeof named, "%s/%d.emulated", arguments[i] + 7, (int)getpid());
+            path = named;
+        } else if (!strncmp(arguments[i], "skip=", 5) && num_skipped < MOST_SKIPPED) skipped[num_skipped++] = strdup(arguments[i] + 5);
+        else if (!strcmp(arguments[i], "marks=1")) hidden = 1;
         else if (!strncmp(arguments[i], "limit=", 6)) limit_bytes = strtoull(arguments[i] + 6, NULL, 10);
         else if (!strncmp(arguments[i], "entry=", 6)) {
             has_entry = wants_entry = 1;

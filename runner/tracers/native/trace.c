@@ -169,11 +169,14 @@ static void write_chunk(int stream, const void *data, uint64_t bytes) {
 
 /* A handler of a signal that comes meanwhile may end the process: ms_finish writes nothing then. */
 void ms_write_chunk(int stream, const void *data, uint64_t bytes) {
+    int is_own = ms_own_thread();
+    if (is_own) ms_hide();
     ms_lock();
     is_writing = 1;
     write_chunk(stream, data, bytes);
     is_writing = 0;
     ms_unlock();
+    if (is_own) ms_show();
 }
 
 void ms_flush(int stream) {
@@ -209,6 +212,7 @@ void ms_stop(const char *reason) {
     if (!ms.active) return;
     ms.active = 0;
     ms.detail_on = 0;
+    if (ms.is_emulated) MS_TELL(MS_HIDES);
     tail->state = STOPPED;
     struct ms_stream *stream = &ms.streams[MS_DEFINITIONS];
     uint64_t space = stream->capacity - *stream->used;
@@ -366,8 +370,10 @@ struct ms_operation *ms_begin_in(unsigned call, const void *frame) {
     if (MS_UNLIKELY(ms.depth > 0) && was_left(frame)) {
         ms.depth = 0;
         ms.burst_ns += pending->cpu_ns;
+        ms.hidden -= ms.hidden > 0;
     }
     if (ms.depth++) return NULL;
+    ms_hide();
     pending_frame = frame;
     uint64_t lap = ms_lap(), cpu = ms.burst_ns + lap, wall = ms.lap_wall;
     if (lap >= MS_FAULTS_NS && ms.faults_ns) ms_page_faults();
@@ -434,6 +440,7 @@ void ms_end(struct ms_operation *operation, int repeats) {
     if (ms.faults_ns) ms.faults = ms_count_faults(); /* those inside MPI are nobody's */
     ms_lap_restart();
     ms_times_restart();
+    ms_show();
 }
 
 void ms_set_rank(int rank, int size, const char *library) {
@@ -604,6 +611,8 @@ int ms_start(void) {
     map_budget();
     read_windows();
     wanted_regions = getenv("MANYSCALE_TRACE_REGIONS");
+    ms.is_emulated = getenv("MANYSCALE_TRACE_EMULATED") != NULL;
+    ms_hide();
     pthread_atfork(before_fork, NULL, in_child);
     struct timespec real;
     clock_gettime(CLOCK_REALTIME, &real);
@@ -615,6 +624,7 @@ int ms_start(void) {
     ms_lap_restart();
     ms_times_start();
     ms_window();
+    ms_show();
     return ms.active;
 }
 
@@ -675,11 +685,13 @@ void ms_finish(void) {
 __attribute__((constructor)) static void on_load(void) {
     if (!getenv("MANYSCALE_TRACE_ALWAYS")) return;
     ms_start();
+    ms_hide();
     const char *preload = getenv("MANYSCALE_TRACE_PRELOAD"); /* what the user preloads */
     if (preload && *preload) setenv("LD_PRELOAD", preload, 1);
     else unsetenv("LD_PRELOAD");
     unsetenv("MANYSCALE_TRACE_PRELOAD");
     unsetenv("MANYSCALE_TRACE_ALWAYS");
     unsetenv("MANYSCALE_TRACE_DIR");
+    ms_show();
 }
 __attribute__((destructor)) static void on_unload(void) { ms_finish(); }

@@ -86,6 +86,8 @@ struct ms_state {
     int num_counters; /* that are read */
     int counts_events; /* at events, too */
     int detail_on;   /* inside a window of the detailed level */
+    int is_emulated; /* an emulator's plugin records that level */
+    int hidden;      /* how deep the traced thread is in what is not the program's, where it is emulated */
     uint32_t num_operations, num_events;
     uint32_t position;  /* operations that happen in every run: all but tests and probes */
     uint32_t event_position; /* events of the workload's table: kinds below 64 */
@@ -144,6 +146,24 @@ void ms_detail_finish(void) MS_HIDDEN __attribute__((weak));
 void ms_tasks_finish(void) MS_HIDDEN __attribute__((weak));
 /* Called on every event and operation while the window is open: a segment ends. */
 void ms_detail_segment(void) MS_HIDDEN __attribute__((weak));
+
+/* The same under an emulator (emulated.c). */
+void ms_emulated_segment(void) MS_HIDDEN;
+void ms_emulated_window(int open) MS_HIDDEN;
+void ms_emulated_finish(void) MS_HIDDEN;
+/* Instructions that do nothing, but that the plugin knows: what follows is not the program's; it is; a segment ends. */
+enum { MS_HIDES, MS_SHOWS, MS_ENDS };
+#if defined(__x86_64__)
+#define MS_TELL(what) __asm__ volatile(".byte 0x0f, 0x1f, 0x80, %c0, 0x51, 0x53, 0x4d" : : "i"(what) : "memory")
+#else
+#define MS_TELL(what) ((void)(what))
+#endif
+static inline void ms_hide(void) {
+    if (MS_UNLIKELY(ms.is_emulated) && !ms.hidden++) MS_TELL(MS_HIDES);
+}
+static inline void ms_show(void) {
+    if (MS_UNLIKELY(ms.is_emulated) && !--ms.hidden && ms.detail_on) MS_TELL(MS_SHOWS);
+}
 
 /* Counters, where they are built: open those of this thread (how many there are), what they counted since the restart (how
    many are valid), and restart. At an event they are taken before all that the tracer does, and put behind it. */
@@ -233,6 +253,7 @@ static inline void ms_lap_restart(void) {
 /* A new event, its time taken; the caller fills extra and value. NULL where nothing is to be recorded. */
 static inline struct ms_event *ms_event(unsigned kind) {
     if (MS_UNLIKELY(!ms.active)) return NULL;
+    ms_hide();
     if (MS_UNLIKELY(ms.counts_events)) ms_counters_take();
     struct ms_stream *stream = &ms.streams[MS_EVENTS];
     uint64_t lap = ms_own_lap();
@@ -257,6 +278,7 @@ static inline struct ms_event *ms_event(unsigned kind) {
     ms.event_position += kind < 64;
     if (MS_UNLIKELY(ms.watches_events)) ms_window();
     if (MS_UNLIKELY(ms.counts_events)) ms_counters_put();
+    ms_show();
     return event;
 }
 

@@ -179,10 +179,10 @@ def test_a_program_as_it_is(traced, compiled, route, tool):
     assert set(workload.column("segments", "operation_id").tolist()) == {-1}
 
 
-def test_emulated_routes_run_one_program(traced, cholesky):
-    outcome = traced(["mpiexec.mpich", "-n", 2, cholesky / "counting"], "--level", "detailed", "--route", "qemu")
+def test_valgrind_runs_one_program(traced, cholesky):
+    outcome = traced(["mpiexec.mpich", "-n", 2, cholesky / "counting"], "--level", "detailed", "--route", "valgrind")
     assert outcome.status == 2
-    assert "without MPI and without a launcher" in outcome.err
+    assert "runs one program that stands in the command itself, without MPI" in outcome.err
     assert not outcome.folder.exists()
 
 

@@ -1,0 +1,96 @@
+"""Unmodified programs with MPI or OpenMP under QEMU: what each segment executes follows from the program's source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from task_traces import FLAGS, SOURCES
+from tracer_programs import PROGRAMS, Mpi, need, need_libomp
+
+import manyscale
+from manyscale.models.workload import Workload
+from manyscale.models.workload.operation_tables import KIND_NAMES
+from manyscale.runner.tracers import emulated
+
+pytestmark = pytest.mark.slow
+STEPS = 3
+
+
+def accesses(workload: Workload, function: str) -> list[tuple[int, int, int, int, int]]:
+    """Of each segment: rank, operation and task instance, then the loads and stores of a function."""
+    functions = workload.tables["blocks"].column("function").to_pylist()
+    is_own = np.array([each == function for each in functions])
+    block, stores = workload.column("block_accesses", "block_id"), workload.tables["block_accesses"]["is_store"]
+    is_store = np.array(stores.to_pylist(), np.bool_)
+    loads, stored = (np.bincount(block[each], minlength=len(functions)) * is_own for each in (~is_store, is_store))
+    assert workload.detail is not None
+    batch = workload.detail.read(0, workload.detail.num_segments)
+    found = []
+    for number, segment in enumerate(workload.tables["segments"].to_pylist()):
+        ids = batch.block_ids[batch.block_offsets[number] : batch.block_offsets[number + 1]]
+        counts = int(loads[ids].sum()), int(stored[ids].sum())
+        found.append((segment["rank"], segment["operation_id"], segment["task_instance_id"], *counts))
+    return found
+
+
+def test_ranks_under_qemu_with_their_calls(
+    traced: Callable[..., Any], compiled: Callable[..., Path], mpi: Mpi, tmp_path: Path
+) -> None:
+    need(emulated.EMULATOR)
+    program = compiled(PROGRAMS / "detail" / "passes.c", mpi.compiler, "-O1", "-g")
+    command = [*mpi.start(2), program, STEPS]
+    trace = traced(command, "--level", "detailed", "--route", "qemu", "--ranks", "all", "--iterations", "all")
+    assert trace.status == 0, trace.err
+    workload = trace.workload
+    kinds = [KIND_NAMES[int(kind)].as_py() for kind in workload.column("operations", "kind")]
+    assert kinds[: len(kinds) // 2] == ["init", *["sendrecv", "allreduce"] * STEPS, "finalize", "other"]
+    # a load of each number in each pass, and the return address; all before the sendrecv of its step
+    found = [(rank, operation, loads) for rank, operation, _, loads, _ in accesses(workload, "sum_up") if loads]
+    expected = [(rank, 1 + 2 * step, 1000 * (rank + 1) + 1) for rank in (0, 1) for step in range(STEPS)]
+    assert found == expected
+    # nothing of what the MPI library does meanwhile
+    assert workload.column("segments", "num_instructions").max() < 2 * 10_000
+    if mpi.name == "openmpi":  # what is predicted of such a trace does not depend on the library
+        return
+    run = manyscale.run(
+        {
+            "schema": 1, "workload": {"path": str(trace.folder)}, "target": "marenostrum3",
+            "model": {"cpu": "detailed"},
+        },
+        tmp_path / "run", report=False,
+    )  # fmt: skip
+    assert run.figures["application.makespan"] > 0
+
+
+def test_one_rank_and_its_iterations(traced: Callable[..., Any], compiled: Callable[..., Path]) -> None:
+    need(emulated.EMULATOR, "mpicc.mpich")
+    program = compiled(PROGRAMS / "detail" / "passes.c", "mpicc.mpich", "-O1", "-g")
+    command = ["mpiexec.mpich", "-n", 2, program, 4]
+    trace = traced(command, "--level", "detailed", "--route", "qemu", "--ranks", "1", "--iterations", "2-3")
+    assert trace.status == 0, trace.err
+    found = [each[:2] for each in accesses(trace.workload, "sum_up") if each[3]]
+    assert found == [(1, 3), (1, 5)]
+    refused = traced(command, "--level", "detailed", "--route", "qemu", "--function", "sum_up")
+    assert refused.status == 2
+    assert "--iterations and --regions" in refused.err
+
+
+def test_tasks_under_qemu(traced: Callable[..., Any], compiled: Callable[..., Path]) -> None:
+    """Stores of each task instance: 10 + i before its child's 3, and 2 behind it; then chunks of 20, 40, 60 and 80."""
+    need_libomp()
+    need(emulated.EMULATOR)
+    program = compiled(SOURCES / "counted.c", "clang", *FLAGS)
+    trace = traced([program], "--level", "detailed", "--route", "qemu")
+    assert trace.status == 0, trace.err
+    touched: dict[int, list[int]] = {}
+    for _, _, task, _, stores in accesses(trace.workload, "touch"):
+        if stores:
+            touched.setdefault(task, []).append(stores)
+    tasks = [counts for counts in touched.values() if len(counts) < 3]
+    assert tasks[::2] == [[10 + i, 2] for i in range(6)]
+    assert tasks[1::2] == [[3]] * 6
+    assert [counts for counts in touched.values() if len(counts) > 2] == [[20, 40, 60, 80]]
