@@ -195,9 +195,9 @@ def _cut(
             for k in range(budget.windows):
                 middle = (k + 0.5) * stands
                 at = int(np.searchsorted(ends, middle, side="right"))
-                measured = min(float(budget.measured), float(sizes[at]))
-                since = np.clip(middle - (ends[at] - sizes[at]) - measured / 2, 0.0, sizes[at] - measured)
-                wanted.append((int(mine[at]), since, since + measured, stands))
+                size = min(float(budget.measured), float(sizes[at]))
+                since = float(np.clip(middle - (ends[at] - sizes[at]) - size / 2, 0.0, sizes[at] - size))
+                wanted.append((int(mine[at]), since, since + size, stands))
         first_window.append(len(wanted))
     table = np.array(wanted, np.float64).reshape(-1, 4)
     piece = table[:, 0].astype(np.int64)

@@ -87,6 +87,7 @@ class _Runs:
         self._sets = memory.level["sets"][: self._levels].copy()
         self._done: dict[tuple[int, bytes, bool, float, float, float], tuple[float, np.ndarray]] = {}
         starts = profiles.first_window
+        self._share(1.0)
         self._sample = np.repeat(np.arange(profiles.num_samples), np.diff(starts))
         self._per = profiles.weight / np.maximum(profiles.instructions_measured, 1)
         self._weights = np.maximum(np.bincount(self._sample, profiles.weight, profiles.num_samples), 1)
@@ -113,7 +114,7 @@ class _Runs:
             self._share(share)
             for other in range(elsewheres):
                 place = np.zeros(len(self._profiles.line), np.int8)
-                kernel.find_places(self._windows, self._memory, bool(other), place)
+                kernel.find_places(self._windows, self._memory, 1.0, bool(other), place)
                 for w, each in enumerate(wait.tolist()):
                     cycles[:, other, s, w], served = self._at(place, bool(other), 0.0, each)
                     if w == 0:

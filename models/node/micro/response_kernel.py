@@ -130,13 +130,13 @@ def leave_streams(windows, mem, addresses, line_shift, pages):  # type: ignore[n
 
 
 @inner
-def _holds(level, num_nearer, distance, clash):  # type: ignore[no-untyped-def]
+def _holds(level, num_nearer, distance, share, clash):  # type: ignore[no-untyped-def]
     """The probability that a cache holds a line with ``distance`` other lines since its last use: fewer than its ways
     fall into its set. Of random lines their number is binomial (here, Poisson's limit of it); of lines that spread
     evenly it is the mean; between, both count as ``clash`` says. O(ways)."""
     if level.exclusive:
         distance = max(distance - num_nearer, 0.0)
-    mean = distance / level.sets
+    mean = distance / (level.sets * share)
     even = 1.0 if mean < level.ways else 0.0
     if mean > 4.0 * level.ways + 40.0:
         return (1.0 - clash) * even
@@ -149,12 +149,13 @@ def _holds(level, num_nearer, distance, clash):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _place_of(mem, clash, distance, first, chance):  # type: ignore[no-untyped-def]
+def _place_of(mem, clash, distance, first, share, chance):  # type: ignore[no-untyped-def]
     """The nearest level, ``first`` or beyond, that holds a line: the number of caches for main memory."""
     nearer = 0.0
     for level in range(mem.memory[0].levels):
         each = mem.level[level]
-        if level >= first and chance < _holds(each, nearer, distance, clash[level]):
+        part = share if level >= mem.memory[0].private else 1.0
+        if level >= first and chance < _holds(each, nearer, distance, part, clash[level]):
             return level
         nearer += each.sets * each.ways
     return np.int64(mem.memory[0].levels)
@@ -169,8 +170,9 @@ def _chance(line):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def find_places(windows, mem, elsewhere, place):  # type: ignore[no-untyped-def]
-    """``place`` int8[lines]: the level that holds each line when its window begins to use it. O(lines x ways)."""
+def find_places(windows, mem, share, elsewhere, place):  # type: ignore[no-untyped-def]
+    """``place`` int8[lines]: the level that holds each line when its window begins to use it, if the window has
+    ``share`` of the sets of shared caches. O(lines x ways)."""
     windows, mem = by_reference(windows), by_reference(mem)
     nearest = _nearest_prefetcher(mem)
     for w in range(windows.first_line.shape[0] - 1):
@@ -182,11 +184,11 @@ def find_places(windows, mem, elsewhere, place):  # type: ignore[no-untyped-def]
             place[k] = mem.memory[0].levels
             if windows.distance[k] < np.inf:
                 distance = np.float64(windows.distance[k])
-                place[k] = _place_of(mem, windows.clash[w], distance, first, chance)
+                place[k] = _place_of(mem, windows.clash[w], distance, first, share, chance)
             if nearest < place[k] and windows.ahead[k] < np.inf:
                 distance = np.float64(windows.ahead[k])
                 first = max(first, nearest)
-                place[k] = min(place[k], _place_of(mem, windows.clash[w], distance, first, chance))
+                place[k] = min(place[k], _place_of(mem, windows.clash[w], distance, first, share, chance))
 
 
 @inner
