@@ -42,7 +42,7 @@ def program(name: str, level: int) -> Path:
         pytest.skip("gcc is not installed")
     built = _folder() / "programs"
     if not (built / f"{name}.O{level}").is_file():
-        subprocess.run([SOURCES / "build.sh", built], check=True)
+        subprocess.run([SOURCES / "build.sh", built, name], check=True)
     return built / f"{name}.O{level}"
 
 

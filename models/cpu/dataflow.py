@@ -16,7 +16,11 @@ One pass over the instructions of the stream (models/cpu/dataflow_kernel.py), ea
 A compare that the branch behind it reads is one with it, moves inside a register file cost nothing, and after a branch
 that the predictor gets wrong nothing enters until it is done, plus ``misprediction``. The predictor takes the longest
 of several histories of blocks that it knows (after Seznec and Michaud, "A case for (partially) tagged geometric history
-length branch prediction", JILP 2006).
+length branch prediction", JILP 2006). What runs on the wrong path in the meantime comes, in loops, soon to the same
+  code as the right path: of the instructions behind the branch, as many as the reorder buffer has places, each asks for
+  its line when it would have known the address had the branch been predicted. Its own load still waits for the branch
+  (convergence of paths: Eyerman, Van den Steen, Heirman, Hur, "Simulating wrong-path instructions in decoupled
+  functional-first simulation", ISPASS 2023).
 
 So time is at least that of the slowest of front end, units, bandwidth of each level, and of the longest chain of
 dependent latencies; it is exact for any of them alone. Every time is a maximum of sums, so nothing ends earlier because
@@ -30,7 +34,8 @@ level beyond the first for its latency.
 Assumptions: instructions of one class cost the same; an instruction is one operation of the core; addresses of stores
 are known in time (no load waits for an older store of other bytes, not even of one with the same low bits of the
 address); atomic operations take turns, but nothing beside waits for them; the code is in the first cache; page tables
-are walked at a fixed cost, as many at once as asked for; the last cache is the core's alone, and main memory's latency
+are walked at a fixed cost, as many at once as asked for; all that follows a mispredicted branch is on its wrong path,
+too; rows of DRAM are not known (latency is that of random lines, bandwidth that of a stream); the last cache is the core's alone, and main memory's latency
 does not grow with what is asked of it.
 """
 
@@ -54,7 +59,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.quantities import MOST_PS
 
 NAME = "dataflow"
-VERSION = 2
+VERSION = 3
 _WARM_EXECUTIONS: Final = 100_000  # that the predictor sees before, if that is not too many
 _MOST_WARM_RUNS: Final = 16
 Batch = tuple[np.ndarray, np.ndarray]  # block ids int32[], addresses uint64[] of all their accesses

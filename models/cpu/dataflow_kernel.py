@@ -47,9 +47,12 @@ REDIRECTED: Final = 3  # what follows a branch that was mispredicted
 FETCHED: Final = 4  # the last window of the block
 LATE_BY_FETCH: Final = 5  # what entering has lost to them, and leaving not yet felt
 LATE_BY_BRANCH: Final = 6
+AHEAD: Final = 7  # of what follows a mispredicted branch: its entry, were it predicted
 # entries of ``counts`` beyond those of the rings
 INSTRUCTIONS: Final = 5
 PREVIOUS: Final = 6  # block executed last
+BRANCH: Final = 7  # the number of the last mispredicted branch, from 1 on
+BEHIND: Final = 8  # places of the reorder buffer taken up to it
 
 _TABLE: Final = 4096  # entries that remember stores and lines on their way, by address
 _GRANULE_SHIFT: Final = 3
@@ -134,7 +137,8 @@ VECTORS: Final = 4
 class State(NamedTuple):
     """What one piece of a stream leaves to the next; all times in cycles. ``rings`` float64[5, places]: when the one
     that has each place leaves it. ``tags`` int64[entries, 5] and ``times`` float64[entries, 2]: the last store to, and
-    the last line on its way of, what falls on an entry."""
+    the last line on its way of, what falls on an entry. ``early`` float64[registers]: when each has what was computed
+    behind the mispredicted branch of number ``behind`` int64[registers], had it been predicted."""
 
     clock: np.ndarray
     counts: np.ndarray
@@ -144,6 +148,8 @@ class State(NamedTuple):
     tags: np.ndarray
     times: np.ndarray
     stack: np.ndarray
+    early: np.ndarray
+    behind: np.ndarray
 
 
 STORE_TAG: Final = 0  # columns of ``tags``
@@ -159,10 +165,11 @@ def new_state(rings: np.ndarray, num_levels: int) -> State:
     """An empty core, of ``Limits.rings``."""
     tags = np.zeros((_TABLE, 5), np.int64)
     tags[:, [STORE_TAG, LINE_TAG]] = -1
-    counts = np.zeros(7, np.int64)
+    counts = np.zeros(9, np.int64)
     counts[PREVIOUS] = -1
+    counts[BEHIND] = -int(rings[REORDER]) - 1
     return State(
-        np.zeros(7),
+        np.zeros(8),
         counts,
         np.zeros(NUM_REGISTERS),
         np.zeros(FIRST_TRANSFER + num_levels),
@@ -170,6 +177,8 @@ def new_state(rings: np.ndarray, num_levels: int) -> State:
         tags,
         np.zeros((_TABLE, 2)),
         np.zeros(FIRST_LEVEL + num_levels - 1),
+        np.zeros(NUM_REGISTERS),
+        np.zeros(NUM_REGISTERS, np.int64),
     )
 
 
@@ -357,8 +366,37 @@ def _enter(core, i, width, ends_block):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def _load(core, access, place, vector, now, start, reason):  # type: ignore[no-untyped-def]
-    """(when a load that entered ``now`` and knows its address at ``start`` has its data, part that it waits for)."""
+def _ahead(core, i, width):  # type: ignore[no-untyped-def]
+    """When instruction ``i`` would enter, were the mispredicted branch before it predicted. O(accesses)."""
+    code, clock = core.code, core.state.clock
+    entry = max(clock[AHEAD] + width, _room(core, REORDER))
+    for access in range(code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]):
+        if not code.accesses[access, IS_STORE]:
+            entry = max(entry, _room(core, LOADED))
+    clock[AHEAD] = entry
+    return entry
+
+
+@inner_inlined
+def _early(core, first, end, entry):  # type: ignore[no-untyped-def]
+    """When registers [``first``, ``end``) would be known to what enters at ``entry``, were the branch predicted.
+    O(registers)."""
+    code, state = core.code, core.state
+    known = entry
+    for k in range(first, end):
+        name = code.registers[k]
+        if state.behind[name] == state.counts[BRANCH]:
+            known = max(known, state.early[name])
+        else:
+            known = max(known, state.register[name])
+    return known
+
+
+@inner_inlined
+def _load(core, access, place, vector, now, start, reason, asked, known):  # type: ignore[no-untyped-def]
+    """(when a load that entered ``now`` and knows its address at ``start`` has its data, part that it waits for, when
+    it would have them were the branch before it predicted). Its line was asked for at ``known`` already by a load that
+    entered at ``asked`` (``now`` and ``start`` where nothing ran ahead)."""
     code, limits, state = core.code, core.limits, core.state
     address = core.piece.addresses[place]
     # what lies in two lines is loaded in two steps
@@ -368,14 +406,19 @@ def _load(core, access, place, vector, now, start, reason):  # type: ignore[no-u
     begin = max(begin, _claim(state.unit_free, ACCESSES, now, steps * limits.access))
     if begin > start:
         start, reason = begin, UNITS
-    arrival, part = _line(core, now, start, address, np.int64(core.piece.levels[place]), False)
-    arrival += limits.vector_load * vector
+    early, part = _line(core, asked, min(start, known), address, np.int64(core.piece.levels[place]), False)
+    early += limits.vector_load * vector
+    arrival = start + limits.levels[0, LATENCY] + limits.vector_load * vector
+    if arrival < early:
+        arrival = early
+    else:
+        part = DEPENDENCY
     if part == DEPENDENCY and reason != BASE:
         part = reason
     forwarded = _forwarded(core, address, code.accesses[access, BYTES], vector, now)
     if forwarded > arrival:
-        return forwarded, FORWARDING
-    return arrival, part
+        return forwarded, FORWARDING, forwarded
+    return arrival, part, early
 
 
 @inner_inlined
@@ -418,6 +461,7 @@ def _execute(core, i, at, ends_block):  # type: ignore[no-untyped-def]
     vector, updates = 1 if traits & VECTOR else 0, 1 if traits & UPDATES else 0
     width = 0.0 if traits & FUSED else limits.slot
     first_access, end_access = code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]
+    runs_ahead = state.counts[REORDER] - state.counts[BEHIND] < limits.rings[REORDER]
     now, why = _enter(core, i, width, ends_block)
     ready, reason = now, why
     middle = code.instructions[i, FIRST_DATA]
@@ -425,16 +469,26 @@ def _execute(core, i, at, ends_block):  # type: ignore[no-untyped-def]
         if register[code.registers[k]] > ready:
             ready, reason = register[code.registers[k]], DEPENDENCY
     address_ready, address_reason = ready, reason
+    asked = min(_ahead(core, i, width), now) if runs_ahead else now
+    early = _early(core, code.instructions[i, FIRST_REGISTER], middle, asked) if runs_ahead else ready
+    known = early
     for access in range(first_access, end_access):
         if not code.accesses[access, IS_STORE]:
             place = at + access - first_access
-            arrival, part = _load(core, access, place, vector, now, address_ready, address_reason)
+            arrival, part, before = _load(core, access, place, vector, now, address_ready, address_reason, asked, known)
+            early = max(early, before)
             if arrival > ready:
                 ready, reason = arrival, part
     for k in range(middle, code.instructions[i, FIRST_DESTINATION]):
         if register[code.registers[k]] > ready:
             ready, reason = register[code.registers[k]], DEPENDENCY
     done = ready
+    if runs_ahead:
+        early = max(early, _early(core, middle, code.instructions[i, FIRST_DESTINATION], asked))
+        if not traits & (RENAMED | ADDRESSES):
+            early += code.costs[i, 0]
+        for k in range(code.instructions[i, FIRST_DESTINATION], code.instructions[i + 1, FIRST_REGISTER]):
+            state.early[code.registers[k]] = early
     if not traits & (RENAMED | ADDRESSES):
         begin = _claim(state.unit_free, code.instructions[i, UNIT], now, code.costs[i, 1])
         if begin > done:
@@ -455,6 +509,7 @@ def _execute(core, i, at, ends_block):  # type: ignore[no-untyped-def]
             line_ready = max(line_ready, arrival)
     for k in range(code.instructions[i, FIRST_DESTINATION], code.instructions[i + 1, FIRST_REGISTER]):
         register[code.registers[k]] = done
+        state.behind[code.registers[k]] = state.counts[BRANCH] if runs_ahead else 0
     _leave(core, i, width, done, reason, line_ready)
     return done
 
@@ -481,5 +536,8 @@ def run(core, next_id):  # type: ignore[no-untyped-def]
             done = _execute(core, i, at, i + 1 == end)
             at += code.instructions[i + 1, FIRST_ACCESS] - code.instructions[i, FIRST_ACCESS]
         if piece.mispredicted[execution]:
+            state.clock[AHEAD] = state.clock[DISPATCHED]
+            state.counts[BRANCH] += 1
+            state.counts[BEHIND] = state.counts[REORDER]
             state.clock[REDIRECTED] = done + limits.misprediction
             state.unit_free[FETCH] = max(state.unit_free[FETCH], state.clock[REDIRECTED])

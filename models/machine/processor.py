@@ -171,8 +171,9 @@ class Dram(Strict):
 
 class MainMemory(Strict):
     """``latency``: load to use of a line that no cache holds. ``bandwidth``: what one core reads; ``node_bandwidth``:
-    what all cores of a node together read. ``page_walk``: cycles of a translation that no TLB holds. With ``dram``,
-    models that know it take ``latency`` as that of a bank whose row is closed, and bandwidths from its channels."""
+    what all cores of a node together read. ``page_walk``: cycles of a translation that no TLB holds. ``page_fault``:
+    of the first access to a page that the system has to give. With ``dram``, models that know it take ``latency`` as
+    that of a bank whose row is closed, and bandwidths from its channels."""
 
     latency_ps: TimePs = Field(alias="latency")
     """From load to use of a line that no cache holds."""
@@ -182,6 +183,8 @@ class MainMemory(Strict):
     """What all cores of a node together read. By default there is no limit."""
     page_walk_cycles: Cycles = Field(default=0.0, alias="page_walk")
     """The cycles of a translation that no TLB holds."""
+    page_fault_ps: TimePs | None = Field(default=None, alias="page_fault")
+    """What the first access to a page takes that the system has to give."""
     dram: Dram | None = None
     """Channels, banks and rows, for models that know them."""
 

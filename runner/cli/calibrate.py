@@ -78,7 +78,7 @@ def _print_network(fit: Calibration) -> None:
 
 
 def _print_node(found: NodeCalibration) -> None:
-    from manyscale.runner.run.calibration.node import others_use_it, shown_size
+    from manyscale.runner.run.calibration.last_cache import left_of_last_cache, shown_size
 
     system, measured, clock = found.system, found.measured, found.figures["clock"]
     print(f"{system.cpu_name}: {measured.frequency_ghz:.3f} GHz (spread {100 * clock.spread_ratio:.1f} %)")
@@ -100,9 +100,10 @@ def _print_node(found: NodeCalibration) -> None:
     print(", ".join(f"{name} {value}" for name, value in shown.items()))
     for name, (latency, throughput) in measured.instructions.items():
         print(f"{name:>12} {latency:>7.2f} cycles, one per {throughput:.2f}")
-    if others_use_it(system, measured):
-        last, held = list(system.data_caches)[-1], shown_size(measured.held_bytes)
+    left = left_of_last_cache(system, measured.held_bytes)
+    if left is not None:
+        last = list(system.data_caches)[-1]
         print(
-            f"{last}: a slow random walk through more than {held} goes to memory already: other "
-            f"programs or guests use this cache, too; to predict with what is left: --cache-size {last}='SIZE'"
+            f"{last}: random walks find {shown_size(left)} of its {shown_size(system.caches[last].size_bytes)}: other "
+            "programs or guests use this cache, too; the machine has what is left"
         )

@@ -16,6 +16,8 @@ _INSIDE_RATIO: Final = 1.15  # beyond this, compared with the best value of the 
 _CLIFF_RATIO: Final = 1.5  # beyond this it is another level that serves
 _FAR_BELOW: Final = 4  # times the level before: a cache keeps some lines of sets that are a little too large
 _NEAR_BELOW: Final = 2
+_PARTLY_HELD: Final = (0.25, 0.9)  # hit ratios that tell how much a cache holds
+_AGREED_RATIO: Final = 1.5  # by how much what single sizes tell may differ
 _FREE_CYCLES: Final = 1.0  # a translation that costs less is found in the first TLB
 
 
@@ -59,6 +61,27 @@ def held_bytes(curve: Mapping[int, float], below: int, value: float) -> int:
                 break
             held = size
     return held
+
+
+def mostly_held(curve: Mapping[int, float], below: int, value: float, beyond: float) -> int | None:
+    """Bytes that a cache holds of working sets which it does not hold whole, through each of which a random cycle runs,
+    where any line may give way: by other programs, if not by its own rule. ``value`` and ``beyond``: what a load takes
+    that it serves, and one that it does not. None where the curve shows no such range: of a cycle that it does not hold
+    a cache of one's own that keeps the latest lines has none left.
+
+    Of a cycle through S bytes a line is used again after all others. Each of the S (1 - h) misses between replaces it
+    with a chance of one in H, so that the hit ratio h is exp(-(1 - h) S / H).
+    """
+    found = {}
+    for size, each in curve.items():
+        hits = (beyond - each) / (beyond - value) if beyond > value else 0.0
+        if size > below and _PARTLY_HELD[0] < hits < _PARTLY_HELD[1]:
+            found[size] = -(1 - hits) * size / float(np.log(hits))
+    if len(found) < 2:
+        return None
+    held = float(np.median(list(found.values())))
+    agreed = [each for each in found.values() if held / _AGREED_RATIO <= each <= held * _AGREED_RATIO]
+    return round(held) if 2 * len(agreed) > len(found) else None
 
 
 def entries(cost: Mapping[int, float]) -> list[tuple[int, float]]:

@@ -28,6 +28,7 @@ _MOST_BYTES: Final = 2**30
 _SMALLEST_BYTES: Final = 4096
 _TLB_PAGES: Final = (16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024, 1280, 1536,
                      2048, 2560, 3072, 3584, 4096, 6144)  # fmt: skip
+_FAULT_PAGES: Final = 1024  # some MiB: single calls to the system do not count
 _CLASSES: Final = ("int_alu", "int_mul", "int_div", "fp_add", "fp_mul", "fp_fma", "fp_div", "fp_sqrt", "fp_other",
                    "simd_int", "move", "cross", "vector_load")  # fmt: skip
 _SINGLE: Final = ("branch_taken", "branch_not_taken", "call_and_return", "nop", "zero", "mixed", "load_throughput",
@@ -110,6 +111,9 @@ def requests(system: System, effort: Effort) -> list[str]:
         *(f"chase:{size}" for size in sizes),
         *(f"huge:{size}" for size in sizes),
         *(request for pages in _TLB_PAGES for request in (f"pages:{pages}", f"chase:{pages * line}")),
+        f"ordered:{sizes[-1]}",
+        f"ordered_pages:{sizes[-1]}",
+        f"fault:{_FAULT_PAGES}",
         f"span:{sizes[-1]}",
         *(f"parallel:{number}" for number in chains),
         *(f"window:{number}" for number in range(32, 641, effort.window_step)),

@@ -137,6 +137,39 @@ static int prepare(struct memory *memory, size_t count, size_t stride) {
 
 static int prepare_lines(long bytes) { return prepare(&small_pages, bytes / line, line); }
 static int prepare_huge(long bytes) { return prepare(&huge_pages, bytes / line, line); }
+/* Lines in their order, in blocks of `block` bytes in random order: what a prefetcher that does not leave a block sees.
+ */
+static int prepare_blocks(long bytes, size_t block) {
+    size_t count = bytes / block, in_block = block / line;
+    if (count < 2 || !memory_of(&small_pages, bytes))
+        return 0;
+    link_cycle(small_pages.start, count, block);
+    uint32_t *order = malloc(count * sizeof *order);
+    if (!order)
+        fail("malloc");
+    for (size_t i = 0; i < count; i++)
+        order[i] = i;
+    for (size_t i = count - 1; i > 0; i--) {
+        size_t j = random_below(i + 1);
+        uint32_t kept = order[i];
+        order[i] = order[j];
+        order[j] = kept;
+    }
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < in_block; k++) {
+            char *next = k + 1 < in_block ? small_pages.start + order[i] * block + (k + 1) * line
+                                          : small_pages.start + order[i + 1 < count ? i + 1 : 0] * block;
+            *(void **)(small_pages.start + order[i] * block + k * line) = next;
+        }
+    chains[0] = small_pages.start + order[0] * block;
+    free(order);
+    linked.memory = NULL;
+    most_units = bytes / line; /* once round */
+    return 1;
+}
+static int prepare_ordered(long bytes) { return prepare_blocks(bytes, HUGE_PAGE); }
+static int prepare_ordered_pages(long bytes) { return prepare_blocks(bytes, sysconf(_SC_PAGESIZE)); }
+
 static int prepare_pages(long pages) { return prepare(&small_pages, pages, sysconf(_SC_PAGESIZE)); }
 
 /* `number` chains at once. */
@@ -155,6 +188,21 @@ static long parallel(long number, long rounds) {
         for (long k = 0; k < number; k++)
             chains[k] = *(void *volatile *)chains[k];
     return rounds * number;
+}
+
+/* `number` pages of the usual size are got from the system, written, and given back. */
+static long touch_pages(long number, long rounds) {
+    size_t page = sysconf(_SC_PAGESIZE), bytes = number * page;
+    for (long i = 0; i < rounds; i++) {
+        char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (start == MAP_FAILED)
+            fail("mmap");
+        madvise(start, bytes, MADV_NOHUGEPAGE);
+        for (size_t at = 0; at < bytes; at += page)
+            *(volatile char *)(start + at) = 1;
+        munmap(start, bytes);
+    }
+    return number * rounds;
 }
 
 /* ---- streams ---- */
@@ -281,6 +329,9 @@ static const struct {
     {"chase", prepare_lines, chase},   /* bytes, in usual pages */
     {"huge", prepare_huge, chase},     /* bytes, in huge pages */
     {"pages", prepare_pages, chase},   /* pages, one line of each */
+    {"ordered", prepare_ordered, chase}, /* bytes; lines in their order inside 2 MiB */
+    {"ordered_pages", prepare_ordered_pages, chase}, /* and inside a page */
+    {"fault", always, touch_pages},    /* pages that are written for the first time */
     {"read", prepare_stream, read_bytes},
     {"read_half", prepare_half, read_bytes}, /* half as wide vectors */
     {"write", prepare_stream, write_bytes},

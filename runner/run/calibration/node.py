@@ -15,6 +15,7 @@ from typing import Any, Final
 from manyscale.models.workload.quantities import parse_bytes
 from manyscale.runner.progress import Progress, silent
 from manyscale.runner.run.calibration import fit
+from manyscale.runner.run.calibration.last_cache import left_of_last_cache, shown_size
 from manyscale.runner.run.calibration.measure import (
     FULL,
     QUICK,
@@ -32,6 +33,9 @@ _KEPT_OF_CACHES: Final = ("replacement", "inclusion", "write", "write_allocate",
 _KEPT_OF_CORES: Final = ("load_buffer", "store_buffer", "reorder_buffer", "vector_load", "misprediction")
 _RATES: Final = ("loads_per_cycle", "stores_per_cycle", "vector_loads_per_cycle", "vector_stores_per_cycle",
                  "accesses_per_cycle", "string_bytes_per_cycle")  # fmt: skip
+_FORESEEN: Final = 2.0  # times as quick in their order as at random: a prefetcher
+_ONE_SET: Final = 128  # entries of a TLB in one set at most
+_TLB_WAYS: Final = 16
 _ELIMINATED_CYCLES: Final = 0.5  # a move in less takes no unit
 _CLASSES: Final = (
     "int_alu", "int_mul", "int_div", "fp_add", "fp_mul", "fp_fma", "fp_div", "fp_sqrt", "fp_other", "simd_int",
@@ -42,15 +46,19 @@ _BESIDE: Final = {"int_div": 1.0, "fp_sqrt": 2.0}
 
 @dataclass(frozen=True)
 class Measured:
-    """What the figures say, times in cycles. ``latency_cycles``: by level, ``memory`` the last; ``read``, ``write``,
-    ``copy``: bytes per ns of one core by level. ``instructions``: latency and reciprocal throughput by class; empty
-    where the architecture has no such part of the benchmark."""
+    """What the figures say, times in cycles. ``latency_cycles``: by level, ``memory`` the last; ``held_bytes``: what
+    the last cache holds of larger working sets, or the largest that it serves alone. ``read``, ``write``, ``copy``:
+    bytes per ns of one core by level. ``instructions``: latency and reciprocal throughput by class; empty where the
+    architecture has no such part of the benchmark."""
 
     frequency_ghz: float
     latency_cycles: dict[str, float]
     has_huge_pages: bool
     page_walk_cycles: float
     held_bytes: int
+    prefetches: bool
+    prefetches_across_pages: bool
+    page_fault_ns: float | None
     read: dict[str, float]
     write: dict[str, float]
     copy: dict[str, float]
@@ -136,8 +144,15 @@ def read_off(figures: Figures, system: System, node_read: float) -> Measured:
         for pages, value in cycles(curve(figures, "pages")).items()
         if pages * line in small
     }
+    if "parallel:1" in figures:  # no line of it comes twice, so that no cache has any
+        latency["memory"] = max(latency["memory"], figures["parallel:1"].best / cycle_ns)
     walk = fit.middle([usual[size] - huge[size] for size in beyond]) if beyond else 0.0
     last_but_one = max((size for size in caches.values() if size < largest), default=0)
+    last = latency[list(caches)[-1]]
+    ordered, across = (
+        min((value / cycle_ns for value in curve(figures, name).values()), default=None)
+        for name in ("ordered_pages", "ordered")
+    )
     reads = curve(figures, "read")
     for size, value in curve(figures, "read_half").items():
         reads[size] = min(value, reads[size])
@@ -151,7 +166,11 @@ def read_off(figures: Figures, system: System, node_read: float) -> Measured:
         latency_cycles=latency,
         has_huge_pages=bool(huge),
         page_walk_cycles=max(0.0, walk),
-        held_bytes=fit.held_bytes(huge or usual, last_but_one, latency[list(caches)[-1]]),
+        held_bytes=fit.mostly_held(huge or usual, last_but_one, last, latency["memory"])
+        or fit.held_bytes(huge or usual, last_but_one, last),
+        prefetches=across is not None and _FORESEEN * across < latency["memory"],
+        prefetches_across_pages=ordered is not None and across is not None and _FORESEEN * across < ordered,
+        page_fault_ns=min(curve(figures, "fault").values(), default=None),
         read=rates(reads),
         write=rates(curve(figures, "write")),
         copy=rates(curve(figures, "copy")),
@@ -239,6 +258,8 @@ def machine_of(base: Mapping[str, Any], system: System, measured: Measured, effo
         "node_bandwidth": _rate(max(measured.node_read, measured.read["memory"])),
         "page_walk": _cycles(measured.page_walk_cycles),
     }
+    if measured.page_fault_ns is not None:
+        node["main_memory"]["page_fault"] = f"{measured.page_fault_ns:.4g} ns"
     core, kept = _core_of(old.get("core") or {}, measured)
     if core:
         node["core"] = core
@@ -266,15 +287,23 @@ def _caches(old: Mapping[str, Any], system: System, measured: Measured) -> dict[
         if before and parse_bytes(before["size"]) == cache.size_bytes:
             content |= {key: before[key] for key in _KEPT_OF_CACHES if key in before}
         caches[name] = content
+    last, first = list(system.data_caches)[-1], next(iter(system.data_caches))
+    left = left_of_last_cache(system, measured.held_bytes)
+    if left is not None:
+        caches[last]["size"] = shown_size(left)
+    if measured.prefetches and not any("prefetcher" in each for each in caches.values()):
+        caches[first]["prefetcher"] = {"page": "2 MiB" if measured.prefetches_across_pages else "4 KiB"}
     return caches
 
 
 def _tlbs(old: Mapping[str, Any], system: System, measured: Measured) -> dict[str, Any]:
-    """By measured entries; ways as in the base where it has as many entries, else all in one set."""
+    """By measured entries; ways as in the base where it has as many entries, else
+    _TLB_WAYS of a large one, and a small one in one set."""
     tlbs = {}
     for level, (entries, cost) in enumerate(measured.tlbs, start=1):
         before = old.get(f"L{level}") or {}
-        ways = before["ways"] if before.get("entries") == entries else entries
+        own = _TLB_WAYS if entries > _ONE_SET and entries % _TLB_WAYS == 0 else entries
+        ways = before["ways"] if before.get("entries") == entries else own
         tlbs[f"L{level}"] = {
             "entries": entries, "ways": ways, "page": f"{system.page_bytes} B", "latency": _cycles(cost),
         }  # fmt: skip
@@ -316,7 +345,9 @@ def _source(system: System, measured: Measured, effort: Effort, base: str, kept:
     if not measured.has_huge_pages:
         words.append("no huge pages, so latencies contain what translation costs, and page walks are not told apart")
     if measured.tlbs:
-        words.append("TLBs as their steps show, in one set where the ways are not known")
+        words.append(
+            "TLBs as their steps show, where the ways are not known in one set, or of 16 ways where they are large"
+        )
     if measured.core:
         words.append("branch is that of a taken one, other is taken as int_alu")
         if "reorder_buffer" not in kept:
@@ -329,10 +360,15 @@ def _source(system: System, measured: Measured, effort: Effort, base: str, kept:
         words.append(f"core's {', '.join(kept)} as in {base}")
     words += [f"the system does not say {each}" for each in system.missing]
     last = list(system.data_caches)[-1]
-    words.append(f"prefetchers, replacement and inclusion are not measured: of caches of equal size as in {base}")
-    if others_use_it(system, measured):
-        held = shown_size(measured.held_bytes)
-        words.append(f"a slow random walk finds {last} to hold {held} only: others use it, too")
+    words.append(f"replacement and inclusion are not measured: of caches of equal size as in {base}")
+    if measured.prefetches:
+        words.append("that lines in order are prefetched is measured; how far ahead, and of how many streams, is taken")
+    left = left_of_last_cache(system, measured.held_bytes)
+    if left is not None:
+        size = shown_size(system.data_caches[last].size_bytes)
+        words.append(f"random walks find {last} of {size} to hold {shown_size(left)}: others use it, too")
+    if measured.page_fault_ns is not None:
+        words.append("page_fault: first writes to pages that the system gives, and takes back")
     return "; ".join(words)
 
 
@@ -342,16 +378,3 @@ def _cycles(value: float) -> str:
 
 def _rate(bytes_per_ns: float) -> str:
     return f"{bytes_per_ns:.4g} GB/s"
-
-
-def others_use_it(system: System, measured: Measured) -> bool:
-    """Whether the last cache seems to hold less than half of its size."""
-    return 0 < 2 * measured.held_bytes < system.data_caches[list(system.data_caches)[-1]].size_bytes
-
-
-def shown_size(size_bytes: int) -> str:
-    """Bytes as a machine file has them."""
-    for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes % factor == 0:
-            return f"{size_bytes // factor} {unit}"
-    return f"{size_bytes} B"

@@ -361,6 +361,39 @@ def test_translation_adds_what_the_tlb_costs():
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize(("pages", "each"), [(16, 4 + 0), (64, 4 + 7), (65, 4 + 30)])
+def test_beyond_the_reach_of_the_tlbs_every_access_walks(pages: int, each: float):
+    """A chase over N pages in turn, one line of each: up to 16 pages for nothing, up to 64 at the second TLB's cost,
+    and with one page more than it has entries every access misses it, too. The lines stay in the first cache."""
+    tlbs = {"L1": {"entries": 16, "ways": 16, "page": "4 KiB"}, "L2": {"entries": 64, "ways": 64, "page": "4 KiB"}}
+    tlbs["L2"]["latency"] = "7 cycles"
+    chase, around = workload([load(7)]), np.arange(pages) * (4096 + 64)
+    machine = node(tlbs=tlbs).model_copy()
+    large = machine.caches["L1D"].model_copy(update={"size_bytes": 65536, "ways": 1024})
+    machine = machine.model_copy(update={"caches": machine.caches | {"L1D": large}})
+    stream = np.tile(around, 3000 // pages)
+    assert cycles(chase, machine, [0] * len(stream), stream, warm=True) == pytest.approx(each, rel=0.01)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("depends", "total"), [(False, 1000 + 20), (True, 2000)])
+def test_loads_behind_a_mispredicted_branch_ask_for_their_lines_as_it_waits(depends: bool, total: float):
+    """A branch waits for a miss of 1000 cycles and is mispredicted (20 cycles). Behind it a miss whose address is known
+    is on its way since the wrong path ran through it, too; one whose address is the first one's data is not."""
+    waits = [load(1), Op(Kind.int_alu, (1,), (FLAGS,)), Op(Kind.branch, (FLAGS,), ())]
+    other, far = [Op(Kind.nop)], [load(2, 1 if depends else 7)]
+    program = workload(waits, other, far)
+    machine = node(latencies=(4, 14, 1000), misprediction="20 cycles", memory_bandwidth=1000)
+    # 40 times the other way, which the predictor learns, and the reorder buffer has done with its first mistake
+    ids, places = np.array([0, 1] * 40 + [0, 2], np.int32), np.array([0] * 40 + [1 << 20, 1 << 21], np.uint64)
+    whole, before = (
+        predict_stream(program, machine, [(ids[:end], places[: end // 2 + (end > 80)])]).time_ps / 1000
+        for end in (82, 80)
+    )
+    assert whole - before == pytest.approx(total, abs=30)
+
+
+@pytest.mark.theory
 def test_vector_registers_bound_what_is_under_way():
     """Loads that miss, to 4 registers: 4 are under way."""
     free = workload([load(32)])

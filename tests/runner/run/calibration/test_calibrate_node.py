@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from scipy.special import lambertw
 
 from manyscale.models.machine.processor import data_caches
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.run.calibration import fit, measure
 from manyscale.runner.run.calibration import node as calibrate_node
+from manyscale.runner.run.calibration.last_cache import left_of_last_cache
 from manyscale.runner.run.calibration.measure import Figure
 from manyscale.runner.run.calibration.system_caches import System, SystemCache, read_system
 from manyscale.runner.study import parse_study
@@ -117,6 +120,7 @@ def test_a_core_that_may_not_be_used_is_refused(tmp_path: Path) -> None:
         read(fake_system(tmp_path, ZEN), core=9)
 
 
+SHARED = System("", True, 1, 2, (0, 1), 4096, None, {"L3": SystemCache(32 * MIB, 64, 16, 2)}, ())
 SIZES = [size for octave in range(12, 28) for size in (2**octave, 3 * 2**octave // 2)]
 
 
@@ -148,6 +152,44 @@ def test_a_cache_that_others_use_keeps_its_latency() -> None:
     curve = {size: 400.0 if size > 4 * MIB else staircase(size) for size in SIZES}
     assert fit.levels(curve, CAPACITIES) == pytest.approx(PLATEAUS)
     assert fit.held_bytes(curve, MIB, 50.0) == 4 * MIB
+
+
+def cycled(size: int, held: int) -> float:
+    """Loads of a random cycle through a cache of 50 cycles before 650 that lets any of ``held`` bytes give way: the
+    hit ratio solves h = exp(-(1 - h) size / held)."""
+    ratio = size / held
+    hits = float(-lambertw(-ratio * math.exp(-ratio)).real / ratio) if ratio > 1 else 1.0
+    return 50 * hits + 650 * (1 - hits)
+
+
+@pytest.mark.theory
+def test_what_is_left_of_a_cache_comes_back() -> None:
+    """Of 32 MiB, 20 are left: 69 % of a cycle of 24 MiB and 38 % of one of 32 hit. A cache of one's own shows none."""
+    curve = {size: cycled(size, 20 * MIB) for size in SIZES if size > MIB}
+    found = fit.mostly_held(curve, MIB, 50, 650)
+    assert found == pytest.approx(20 * MIB, rel=1e-6)
+    assert left_of_last_cache(SHARED, found) == 20 * MIB
+    assert left_of_last_cache(SHARED, 30 * MIB) is None
+    assert fit.mostly_held({size: staircase(size) for size in SIZES}, MIB, 50, 400) is None
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("ordered", "pages", "prefetcher"), [(9, 65, "2 MiB"), (9, 10, "4 KiB"), (400, 400, None)])
+def test_prefetchers_and_page_faults_come_back(
+    tmp_path: Path, ordered: float, pages: float, prefetcher: str | None
+) -> None:
+    """At 400 cycles of memory: lines in order are quick where they are prefetched, pages at random where it begins
+    anew in each."""
+    system = read(fake_system(tmp_path, ZEN))
+    found = figures(system)
+    last = measure.working_sets(system, measure.FULL)[-1]
+    for name, value in (("ordered", ordered), ("ordered_pages", pages)):
+        found[f"{name}:{last}"] = Figure(value / 2, (value / 2,))
+    found["fault:1024"] = Figure(700.0, (700.0,))
+    built, content = machine(system, calibrate_node.read_off(found, system, node_read=3.0))
+    assert content["node"]["caches"]["L1D"].get("prefetcher") == (prefetcher and {"page": prefetcher})
+    assert built.node.main_memory is not None
+    assert built.node.main_memory.page_fault_ps == 700_000
 
 
 @pytest.mark.theory
