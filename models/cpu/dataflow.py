@@ -35,8 +35,8 @@ Assumptions: instructions of one class cost the same; an instruction is one oper
 are known in time (no load waits for an older store of other bytes, not even of one with the same low bits of the
 address); atomic operations take turns, but nothing beside waits for them; the code is in the first cache; page tables
 are walked at a fixed cost, as many at once as asked for; all that follows a mispredicted branch is on its wrong path,
-too; rows of DRAM are not known (latency is that of random lines, bandwidth that of a stream); the last cache is the core's alone, and main memory's latency
-does not grow with what is asked of it.
+too; rows of DRAM are not known (latency is that of random lines, bandwidth that of a stream); the last cache is the
+core's alone, and main memory's latency does not grow with what is asked of it.
 """
 
 from __future__ import annotations
