@@ -107,8 +107,10 @@ def _read(trace: Trace, lines: list[str], first: int) -> None:
             mine.append((begin, end, state))
         elif kind == "2":
             _need(time <= trace.end, at, "events before the end")
-            pairs = dict(zip(values[6::2], values[7::2], strict=True))
-            _need(len(pairs) == len(values[6:]) // 2, at, "a type stands once in a record")
+            pairs: dict[int, int] = {}
+            for number, value in zip(values[6::2], values[7::2], strict=True):
+                _need(pairs.get(number, 0) == 0, at, "a value ends before another one of its type begins in a record")
+                pairs[number] = value
             trace.events.setdefault(who, []).append((time, pairs))
         else:
             logical, physical, _, _ = values[5], values[6], *values[13:15]

@@ -17,6 +17,7 @@ from manyscale.runner.readers.paraver.header import Header, read_header
 from manyscale.runner.readers.paraver.label_files import labels_beside
 from manyscale.runner.readers.paraver.operations import Counts, OperationReader
 from manyscale.runner.readers.paraver.records import RecordReader, Records
+from manyscale.runner.readers.paraver.task_levels import FIRST
 from manyscale.runner.readers.unreplayed import calls_left_out, notes_on_calls
 
 NAME: Final = "paraver"
@@ -40,8 +41,14 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     if last > MOST_PS // header.ps_per_unit:
         raise UserError(f"{path}: the trace goes on for more than 53 days; its times or its unit are wrong")
     groups = communicators(header.communicators[application], num_ranks)
-    reader = OperationReader(records, groups, labels_beside(path), num_ranks, header.ps_per_unit)
+    labels = labels_beside(path)
+    reader = OperationReader(records, groups, labels, num_ranks, header.ps_per_unit)
     tables = reader.tables()
+    if FIRST in labels.types:
+        from manyscale.runner.readers.paraver import task_records  # Arrow's reader of text, which few traces need
+
+        tables |= task_records.tables(path, labels, options.application)
+        tables = task_records.with_time_of_events(tables, num_ranks)
     name = path.name.removesuffix(".gz").removesuffix(".prv")
     notes = _notes(header, records, reader.counts, groups, application)
     return Workload(name, num_ranks, tables, notes, NAME)

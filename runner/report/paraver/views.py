@@ -17,7 +17,7 @@ window.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -148,29 +148,36 @@ def _composed(of_thread: str) -> str:
     )
 
 
-def write_views(directory: Path, rows: CoreRows | None, stem: str = "trace") -> None:
-    """Write the views that a trace has something for: without cores, the first alone, without task types."""
-    files = {"timeline": _timeline(has_tasks=rows is not None)}
+def write_views(directory: Path, rows: CoreRows | None) -> None:
+    """Write the views that a run's trace has something for: without cores, the first alone, without task types."""
+    events = {"Task types on cores": labels.TASK_TYPE, "Model that times are from": labels.MODEL}
+    files = {"timeline": timeline(events if rows is not None else {})}
     if rows is not None:
-        files["task-times"] = _task_times()
+        files["task-times"] = task_times()
         if (rows.instructions >= 0).any():
             files["task-ipc"] = _task_ipc()
             files["task-counters"] = _task_counters(rows)
+    write_files(files, directory, "trace")
+
+
+def write_files(files: Mapping[str, View], directory: Path, stem: str) -> None:
+    """Views of the trace ``stem``.prv, by name."""
     for name, view in files.items():
         (directory / f"{stem}.{name}.cfg").write_text(view.text())
 
 
-def _timeline(*, has_tasks: bool) -> View:
+def timeline(events: Mapping[str, int]) -> View:
+    """States with messages, MPI calls, and windows of some events, by their titles."""
     view = View()
     view.states("States and messages")
     view.events("MPI calls", (labels.POINT_TO_POINT, labels.COLLECTIVE, labels.OTHER))
-    if has_tasks:
-        view.events("Task types on cores", (labels.TASK_TYPE,))
-        view.events("Model that times are from", (labels.MODEL,))
+    for title, event in events.items():
+        view.events(title, (event,))
     return view
 
 
-def _task_times() -> View:
+def task_times() -> View:
+    """How long instances of each task type take."""
     view = View()
     kind = view.events("Task type", (labels.TASK_TYPE,))
     for statistic in ("Average Burst Time", "Stdev Burst Time", "# Bursts", "Time"):

@@ -2,8 +2,9 @@
 
 Reading it back gives the same operations, compute and measured times, to the nanosecond, with these exceptions of the
 format: all messages are on the world, sendrecvs have one tag, sizes per member of alltoallv are spread evenly, and the
-waits that complete sends follow the reader's rule. One application, a task per rank with one thread, all on one node:
-where the ranks ran is not known.
+waits that complete sends follow the reader's rule, and phases between the same two calls are one. So do task instances,
+loops, iterations and their counters (paraver_tasks.py). One application, a task per rank with one thread, all on one
+node: where the ranks ran is not known.
 
 * Running and, before it, what else the program did stand at the end of the time between two calls; the rest of it is
   in state Others.
@@ -31,7 +32,11 @@ from manyscale.runner.report.operation_times import receive_rows
 from manyscale.runner.report.paraver.hierarchy import Hierarchy
 from manyscale.runner.report.paraver.ranks import collective_details
 from manyscale.runner.report.paraver.records import Records, nanoseconds, write_sorted
+from manyscale.runner.report.paraver.views import write_files
 from manyscale.runner.report.text_columns import integers, join, picked
+from manyscale.runner.report.traces.paraver_tasks import configuration as configuration_of_tasks
+from manyscale.runner.report.traces.paraver_tasks import records_of as records_of_tasks
+from manyscale.runner.report.traces.paraver_tasks import views as views_of_tasks
 
 _PRESETS: Final = {"PAPI_TOT_INS": 42000050, "PAPI_TOT_CYC": 42000059}
 _FIRST_OTHER_COUNTER: Final = 42001000  # where PAPI's native counters start
@@ -57,7 +62,8 @@ _STATE_OF_KIND: Final = _state_of_kind()
 
 
 def write_trace(workload: Workload, path: Path) -> None:
-    """Write ``path`` (.prv; of a folder: its trace.prv) and the two files beside it; equal workloads give equal bytes.
+    """Write ``path`` (.prv; of a folder: its trace.prv), the two files beside it and views; equal workloads give equal
+    bytes.
 
     Raises UserError for a workload without measured times and for a path that does not end in .prv.
     """
@@ -81,12 +87,15 @@ def write_trace(workload: Workload, path: Path) -> None:
         _events(workload, begin, end, who, types),
         _communications(workload, begin, end, who),
     ]
+    records += records_of_tasks(workload, _running(workload, begin, end), begin, who)
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
     with path.open("wb") as file:
         file.write(threads.header(workload, end_ns).encode())
         write_sorted(file, records)
-    path.with_suffix(".pcf").write_text(labels.configuration() + _counter_labels(types) + _region_labels(workload))
+    names = _counter_labels(types) + _region_labels(workload) + configuration_of_tasks(workload)
+    path.with_suffix(".pcf").write_text(labels.configuration() + names, encoding="utf-8", errors="backslashreplace")
     path.with_suffix(".row").write_text(threads.names())
+    write_files(views_of_tasks(workload), path.parent, path.stem)
 
 
 def _counter_types(workload: Workload) -> dict[str, int]:
@@ -115,11 +124,8 @@ def _region_labels(workload: Workload) -> str:
 def _states(workload: Workload, begin: np.ndarray, end: np.ndarray, who: list[str]) -> Records:
     """Per operation: Others, scheduling, running, then the state of its call; those without duration are left out."""
     rank = workload.column("operations", "rank")
-    first = np.zeros(len(rank), np.bool_)
-    first[workload.rank_offsets[:-1][np.diff(workload.rank_offsets) > 0]] = True
-    since = np.where(first, 0, np.concatenate(([0], end[:-1])))
-    compute, rest = (_phase_time(workload, kind) for kind in (PhaseKind.compute, PhaseKind.sleep))
-    running = np.maximum(begin - nanoseconds(compute), since)
+    since, rest = _since(workload, end), _phase_time(workload, PhaseKind.sleep)
+    running = _running(workload, begin, end)
     scheduling = np.maximum(running - nanoseconds(rest), since)
     own = _STATE_OF_KIND[workload.column("operations", "kind")]
     count = len(rank)
@@ -140,6 +146,18 @@ def _states(workload: Workload, begin: np.ndarray, end: np.ndarray, who: list[st
         )  # fmt: skip
 
     return Records(starts, ends, lines)
+
+
+def _since(workload: Workload, end: np.ndarray) -> np.ndarray:
+    """When the operation before each ended."""
+    first = np.zeros(workload.num_operations, np.bool_)
+    first[workload.rank_offsets[:-1][np.diff(workload.rank_offsets) > 0]] = True
+    return np.where(first, 0, np.concatenate(([0], end[:-1])))
+
+
+def _running(workload: Workload, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """From when on the rank computes before each operation."""
+    return np.maximum(begin - nanoseconds(_phase_time(workload, PhaseKind.compute)), _since(workload, end))
 
 
 def _phase_time(workload: Workload, kind: PhaseKind) -> np.ndarray:
