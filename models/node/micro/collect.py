@@ -5,9 +5,9 @@ Classes: instances of one task type whose lengths fall into the same half octave
 for the others are spread evenly over the order in which they run; each stands for those around it, the first one for
 itself alone (it finds caches empty, or as another class leaves them). How many depends on the instructions of the
 program and of the class (``Budget``). An instance that is not longer than ``whole`` is kept whole; of a longer one
-``windows`` pieces of ``measured`` instructions in equal distances. The ``lead`` instructions before, of whichever
-instance, are kept, too, and the lines of ``history`` accesses before these: they come first, so that prefetchers know
-their streams, and DRAM its rows.
+``windows`` pieces of ``measured`` instructions, each at random in an equal part of it. The ``lead`` instructions
+before, of whichever instance, are kept, too, and the lines of ``history`` accesses before these: they come first, so
+that prefetchers know their streams, and DRAM its rows.
 
 Distances count distinct lines of a spatial sample (SHARDS: lines whose hash falls below a bound, the counts scaled by
 its inverse) since the last use, in the order in which instances run; lines that the window itself used before are
@@ -39,7 +39,8 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 VERSION: Final = 1  # raised when profiles change
-_PREDICTED: Final = 4000
+_PREDICTED: Final = 8000
+_SEED: Final = 20_161  # of places of windows
 _BRANCHES: Final = (Kind.branch, Kind.call, Kind.call_return)
 
 
@@ -182,6 +183,7 @@ def _cut(
     first = np.searchsorted(run.owner[by_owner], np.arange(len(instructions) + 1))
     wanted: list[tuple[float, ...]] = []  # the piece; where it begins and ends there; what it stands for
     first_window = [0]
+    random = np.random.default_rng(_SEED)
     for instance in chosen.tolist():
         mine = by_owner[first[instance] : first[instance + 1]]
         sizes = pieces.num_instructions[run.row[mine]].astype(np.float64)
@@ -192,8 +194,8 @@ def _cut(
         else:
             ends = np.cumsum(sizes)
             stands = float(ends[-1]) / budget.windows
-            for k in range(budget.windows):
-                middle = (k + 0.5) * stands
+            for k, part in enumerate(random.random(budget.windows).tolist()):
+                middle = (k + part) * stands
                 at = int(np.searchsorted(ends, middle, side="right"))
                 size = min(float(budget.measured), float(sizes[at]))
                 since = float(np.clip(middle - (ends[at] - sizes[at]) - size / 2, 0.0, sizes[at] - size))

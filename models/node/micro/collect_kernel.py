@@ -209,7 +209,7 @@ def distances(
         followed = _larger(followed)
     warm = _around(followed, window_time, first_line, line, cold, every)
     for values in (cold, warm):
-        _to_first_uses(first_line, values)
+        _add_lines_between(first_line, values)
     counted = followed.counts[: followed.state[0]["sampled"]].astype(bool)
     used = int(np.count_nonzero(counted & (followed.first_at[: len(counted)] >= 0)))
     return cold, warm, ahead, is_own, every * used
@@ -482,14 +482,31 @@ def _rows_of(key, row, line, result):  # type: ignore[no-untyped-def]
         result[k] = row[_find(key, line[k], _hash(line[k]))]
 
 
-@allocation_free
-def _to_first_uses(first_line, distance):  # type: ignore[no-untyped-def]
+def _add_lines_between(first_line: np.ndarray, distance: np.ndarray) -> None:
     """From distances when a window begins to those at each line's first use in it: lines that it used before, and whose
-    own last use is farther away, come on top. O(lines of a window squared)."""
+    own last use is farther away, come on top. O(lines x log)."""
+    count = len(distance)
+    owner = np.repeat(np.arange(len(first_line) - 1), np.diff(first_line))
+    order = np.lexsort((-np.arange(count), -distance, owner))  # of equal ones the later first: it does not count them
+    rank = np.zeros(count, np.int64)
+    rank[order] = np.arange(count) - first_line[owner[order]]
+    _count_farther(first_line, rank, np.zeros(int(np.diff(first_line).max(initial=0)) + 1, np.int64), distance)
+
+
+@allocation_free
+def _count_farther(first_line, rank, tree, distance):  # type: ignore[no-untyped-def]
+    """``rank`` int64[lines]: place of each by its distance in its window, the farthest first."""
     for w in range(first_line.shape[0] - 1):
-        for k in range(first_line[w + 1] - 1, first_line[w], -1):
-            more = 0
-            for other in range(first_line[w], k):
-                if distance[other] > distance[k]:
-                    more += 1
+        size = first_line[w + 1] - first_line[w]
+        for k in range(size + 1):
+            tree[k] = 0
+        for k in range(first_line[w], first_line[w + 1]):
+            at, more = rank[k], 0
+            while at > 0:
+                more += tree[at]
+                at -= at & -at
             distance[k] += more
+            at = rank[k] + 1
+            while at <= size:
+                tree[at] += 1
+                at += at & -at
