@@ -14,6 +14,10 @@ freedom are Satterthwaite's (Biometrics Bulletin 2, 1946).
 * Samples of one round were taken side by side, and share what the run did then. So where a class was sampled in several
   rounds, the first term is F^2 times the variance of the rounds' ratios about their common one, if that is more than
   v / n; its degrees of freedom are the rounds less one.
+* Few rounds leave few degrees of freedom, and Student's quantile of one is 12.7. So the half-width is at most what
+  drift may add: each class's rate is taken to be off by no more than DRIFT times the largest step from one of its
+  rounds to the next, at all instances alike, beside the interval of v alone. DRIFT is measured: with 3 as many
+  intervals hold the truth as without this bound (tests/validation/taskpoint).
 * The mean of IPC underestimates cycles by about v (1 - 1/n) of them (Jensen's inequality, second order). The estimate
   is left as the source has it, the interval is widened on both sides by that. The mean by cycles has no such term.
 
@@ -26,6 +30,7 @@ then the interval is too narrow. It holds for the time of the run as far as that
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -39,6 +44,8 @@ from manyscale.sampling.taskpoint.state import (
     WARM_UP,
     TaskPoint,
 )
+
+DRIFT: Final = 3.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,10 @@ def estimate(state: TaskPoint, confidence: float = 0.95) -> Estimate:
     num_classes = len(state.classes)
     forwarded = (role == FORWARDED) | (role == FORWARDED_BY_ALL)
     spread = _spread(state, begun, cycles, num_classes)
-    error, freedom, bias = _error(state, begun[forwarded], cycles[forwarded], spread)
+    errors = _errors(state, begun[forwarded], cycles[forwarded], spread)
+    error, freedom, bias = errors.standard_error_cycles, errors.degrees_of_freedom, errors.bias_cycles
+    if np.isnan(error):
+        error, freedom, bias = np.inf, 1.0, 0.0
     classes = ClassEstimates(
         num_instances=_per_class(of_class, num_classes),
         num_detailed=_per_class(of_class[~forwarded], num_classes),
@@ -116,7 +126,7 @@ def estimate(state: TaskPoint, confidence: float = 0.95) -> Estimate:
     return Estimate(
         confidence=confidence,
         busy_cycles=float(cycles.sum()),
-        half_width_cycles=float(_quantile(freedom, confidence)) * error + bias if error else bias,
+        half_width_cycles=errors.half_width_cycles(confidence),
         standard_error_cycles=error,
         degrees_of_freedom=freedom,
         bias_cycles=bias,
@@ -136,7 +146,7 @@ def _per_class(of_class: np.ndarray, num_classes: int) -> np.ndarray:
 @dataclass(frozen=True)
 class _Spread:
     """Per class: number of samples, their relative variance, degrees of freedom of that, and the samples' mean IPC; the
-    relative variance of rounds (0 where there is one), and their number."""
+    relative variance of rounds (0 where there is one), their number, and the largest step from one to the next."""
 
     count: np.ndarray
     variance: np.ndarray
@@ -144,6 +154,7 @@ class _Spread:
     ipc: np.ndarray
     of_rounds: np.ndarray
     rounds: np.ndarray
+    step: np.ndarray
 
 
 def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes: int) -> _Spread:
@@ -175,57 +186,125 @@ def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes
     if np.any(known):
         others_freedom = float(freedom.sum())
         other = float(variance[known] @ freedom[known] / others_freedom)
-    of_rounds, rounds = _between_rounds(of_class, state.round[begun[chosen]], work, cycles, num_classes)
     return _Spread(
-        count, np.where(known, variance, other), np.where(known, freedom, others_freedom), ipc, of_rounds, rounds
-    )
+        count, np.where(known, variance, other), np.where(known, freedom, others_freedom), ipc,
+        *_between_rounds(of_class, state.round[begun[chosen]], work, cycles, num_classes),
+    )  # fmt: skip
 
 
 def _between_rounds(
     of_class: np.ndarray, number: np.ndarray, work: np.ndarray, cycles: np.ndarray, num_classes: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(float64[classes], int[classes]): relative variance, over rounds, of cycles by work, 0 where a class has samples
-    of one round only; numbers of rounds."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(float64[classes], int[classes], float64[classes]): relative variance, over rounds, of cycles by work, 0 where a
+    class has samples of one round only; numbers of rounds; largest relative step from one round to the next."""
     code = number.astype(np.int64) * num_classes + of_class
     there = np.flatnonzero(np.bincount(code))
     of_round = there % num_classes
     sums = [np.bincount(code, each)[there] for each in (cycles, work)]
     totals = [np.bincount(of_round, each, num_classes) for each in sums]
     rounds = np.bincount(of_round, minlength=num_classes)
-    relative = (sums[0] / sums[1]) / (totals[0] / np.maximum(totals[1], 1e-300))[of_round] - 1
-    return np.bincount(of_round, relative**2, num_classes) / np.maximum(rounds - 1, 1), rounds
+    ratio = sums[0] / sums[1]
+    relative = ratio / (totals[0] / np.maximum(totals[1], 1e-300))[of_round] - 1
+    order = np.argsort(of_round, kind="stable")  # rounds of a class stay in order
+    goes_on = of_round[order][1:] == of_round[order][:-1]
+    step = np.zeros(num_classes)
+    np.maximum.at(step, of_round[order][1:][goes_on], np.abs(ratio[order][1:] / ratio[order][:-1] - 1)[goes_on])
+    return np.bincount(of_round, relative**2, num_classes) / np.maximum(rounds - 1, 1), rounds, step
 
 
-def _error(state: TaskPoint, forwarded: np.ndarray, cycles: np.ndarray, spread: _Spread) -> tuple[float, float, float]:
-    """Standard error of the sum of the cycles of fast-forwarded instances, its degrees of freedom, and the bias."""
+@dataclass(frozen=True)
+class ForwardedErrors:
+    """How the fast-forwarded instances of a run may err. ``instance``, ``cycles`` and ``group`` of each; relative
+    standard deviations of ``mean_deviation`` float64[groups], of what its samples' mean says of a whole group (class,
+    round of samples), and ``own_deviation`` float64[instances], of each instance about that (NaN: not known).
+    ``degrees_of_freedom`` of their sum's, and its ``bias_cycles``, which is on neither side. ``sample_cycles`` and
+    ``sample_freedom``: standard error of the sum, and its degrees of freedom, if rounds differed by chance alone;
+    ``drift_cycles``: by how much it is off at most for what changes from round to round."""
+
+    instance: np.ndarray
+    cycles: np.ndarray
+    group: np.ndarray
+    mean_deviation: np.ndarray
+    own_deviation: np.ndarray
+    degrees_of_freedom: float
+    bias_cycles: float
+    sample_cycles: float
+    sample_freedom: float
+    drift_cycles: float
+
+    def half_width_cycles(self, confidence: float) -> float:
+        """Of the interval of the sum of their cycles; infinite where it is not known."""
+        error = self.standard_error_cycles
+        if not np.isfinite(error):
+            return float(np.inf)
+        by_rounds, by_samples = error, self.sample_cycles
+        if error:
+            by_rounds *= float(_quantile(self.degrees_of_freedom, confidence))
+        if self.sample_cycles:
+            by_samples *= float(_quantile(self.sample_freedom, confidence))
+        return min(by_rounds, float(np.hypot(by_samples, self.drift_cycles))) + self.bias_cycles
+
+    @property
+    def standard_error_cycles(self) -> float:
+        """Of the sum of their cycles."""
+        return self.error_of(self.mean_deviation, self.own_deviation)
+
+    def error_of(self, mean_deviation: np.ndarray, own_deviation: np.ndarray) -> float:
+        """The same with other deviations."""
+        total = np.bincount(self.group, self.cycles, len(mean_deviation))
+        return float(np.sqrt(((total * mean_deviation) ** 2).sum() + ((self.cycles * own_deviation) ** 2).sum()))
+
+
+def forwarded_errors(state: TaskPoint) -> ForwardedErrors:
+    """Of a finished run. O(instances log instances)."""
+    begun = np.flatnonzero((state.role != NOT_BEGUN) & (state.role != EMPTY))
+    cycles = state.instructions[begun] * state.cpi[begun]
+    forwarded = (state.role[begun] == FORWARDED) | (state.role[begun] == FORWARDED_BY_ALL)
+    return _errors(state, begun[forwarded], cycles[forwarded], _spread(state, begun, cycles, len(state.classes)))
+
+
+def _errors(state: TaskPoint, forwarded: np.ndarray, cycles: np.ndarray, spread: _Spread) -> ForwardedErrors:
     if not len(forwarded):
-        return 0.0, np.inf, 0.0
+        none = np.zeros(0)
+        return ForwardedErrors(forwarded, cycles, np.zeros(0, np.int64), none, none, np.inf, 0.0, 0.0, np.inf, 0.0)
+    count = len(state.classes)
     of_class = state.class_of[forwarded].astype(np.int64)
     by_all = state.role[forwarded] == FORWARDED_BY_ALL
-    group_code = (state.round[forwarded].astype(np.int64) * len(state.classes) + of_class) * 2 + by_all
+    group_code = (state.round[forwarded].astype(np.int64) * count + of_class) * 2 + by_all
     group = (np.cumsum(np.bincount(group_code) > 0) - 1)[group_code]
     first = np.empty(group.max() + 1, np.int64)
     first[group[::-1]] = np.arange(len(group))[::-1]  # the last one written stays
+    class_of_group = of_class[first]
     total = np.bincount(group, cycles)
     support = np.bincount(group, cycles * state.support[forwarded]) / total
-    own = np.bincount(of_class, cycles**2, len(state.classes))
-    shared = np.bincount(of_class[first], total**2 / support, len(state.classes))
-    by_rounds = spread.of_rounds * np.bincount(of_class[first], total**2, len(state.classes))
-    concerned = own > 0
-    if np.any(np.isnan(spread.variance[concerned])):
-        return np.inf, 1.0, 0.0
-    of_samples = spread.variance[concerned] * shared[concerned]
-    is_by_rounds = by_rounds[concerned] > of_samples
-    variances = spread.variance[concerned] * own[concerned] + np.maximum(of_samples, by_rounds[concerned])
-    variance = float(variances.sum())
-    if variance == 0:
-        return 0.0, np.inf, 0.0
-    freedoms = np.where(is_by_rounds, spread.rounds[concerned] - 1.0, spread.freedom[concerned])
-    freedom = variance**2 / float((variances**2 / freedoms).sum())
+    # by class: which of the two says more of the means
+    shared = spread.variance * np.bincount(class_of_group, total**2 / support, count)
+    between = spread.of_rounds * np.bincount(class_of_group, total**2, count)
+    by_rounds = between > shared
+    of_group = np.where(by_rounds[class_of_group], spread.of_rounds[class_of_group], 0.0)
+    of_group = np.where(by_rounds[class_of_group], of_group, spread.variance[class_of_group] / support)
+    own = spread.variance * np.bincount(of_class, cycles**2, count)
+    concerned = np.bincount(of_class, minlength=count) > 0
+    variances = (own + np.where(by_rounds, between, shared))[concerned]
+    freedom = _satterthwaite(variances, np.where(by_rounds, spread.rounds - 1.0, spread.freedom)[concerned])
+    of_samples = (own + shared)[concerned]
+    drift = DRIFT * float(spread.step @ np.bincount(class_of_group, total, count))
     bias = 0.0
     if not state.rule["of_cycles"][0]:
-        bias = float(spread.variance[of_class[first]] @ (total * (1 - 1 / support)))
-    return float(np.sqrt(variance)), freedom, bias
+        bias = float(spread.variance[class_of_group] @ (total * (1 - 1 / support)))
+    own_deviation = np.sqrt(spread.variance)[of_class]
+    return ForwardedErrors(
+        forwarded, cycles, group, np.sqrt(of_group), own_deviation, freedom, bias,
+        float(np.sqrt(of_samples.sum())), _satterthwaite(of_samples, spread.freedom[concerned]), drift,
+    )  # fmt: skip
+
+
+def _satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:
+    """Degrees of freedom of a sum of variances; 1 where one is not known."""
+    variance = float(variances.sum())
+    if np.isnan(variance):
+        return 1.0
+    return variance**2 / float((variances**2 / freedoms).sum()) if variance else np.inf
 
 
 def _quantile(freedom: np.ndarray | float, confidence: float) -> np.ndarray:

@@ -90,6 +90,21 @@ def test_rounds_that_differ_by_more_than_their_samples() -> None:
 
 
 @pytest.mark.theory
+def test_few_rounds_are_off_by_three_steps_at_most() -> None:
+    """As above, but rounds of 1.00 and 1.01 cycles per instruction: Student's quantile of one degree of freedom would
+    make 12.7 times their deviation, 0.01 / sqrt(2), of it; the step is 0.01. Samples of a round differ by nothing, and
+    those of both by 0.01 about their mean: v = 4 (0.005)^2 / 3 of the mean IPC."""
+    cycles = [1000.0] * 4 + [1010.0] * 4
+    found = estimate(run(parameters(history=2, period=2, resample_warm_up=0), cycles, 1).state)
+    ipc = np.array([1.0, 1.0, 1 / 1.01, 1 / 1.01])
+    v = float(((ipc / ipc.mean() - 1) ** 2).sum() / 3)
+    of_samples = v * (2000**2 / 2 + 2 * 1000**2 + 2020**2 / 2 + 2 * 1010**2)
+    alone = stats.t.ppf(0.975, 3) * np.sqrt(of_samples)
+    assert found.half_width_cycles == pytest.approx(np.hypot(alone, 3 * 0.01 * 4020) + found.bias_cycles)
+    assert found.half_width_cycles < stats.t.ppf(0.975, 1) * found.standard_error_cycles
+
+
+@pytest.mark.theory
 def test_a_class_with_one_sample_is_as_uncertain_as_the_others() -> None:
     alone = estimate(run(parameters(history=1), [500.0, 0.0], 1).state)
     assert alone.half_width_cycles == alone.relative_half_width == np.inf

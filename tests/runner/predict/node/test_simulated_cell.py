@@ -16,14 +16,14 @@ from block_programs import tasks_program
 from node_memory import caches, node
 from node_programs import node_program
 
-from manyscale.models.node.burst import run_phases
 from manyscale.models.node.instruction_stream import PieceStream
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.node.open_cell import OpenCell
-from manyscale.runner.predict.node.sampled_uncertainty import _of_schedules
+from manyscale.runner.predict.node.sampled_uncertainty import _depends, _share_of_makespan
 from manyscale.runner.predict.node.simulated_cell import _run_before
 from manyscale.runner.predict.node.taskpoint_sampling import MOST_PARTS, _classes_of_pieces
+from manyscale.sampling.taskpoint.estimate import ForwardedErrors
 
 CREATE, COMPUTE, WAIT = Action.create, Action.compute, Action.wait_children
 
@@ -87,13 +87,16 @@ def test_what_the_replay_schedules_ran_in_traced_order() -> None:
     assert core.tolist() == [0, 1, 0]
 
 
-def half_width(program: NodeProgram, cores: int, deviation: float = 0.0) -> float:
-    """Of a cell whose pieces take their times in ``program``, and whose samples have a relative deviation."""
+def share(program: NodeProgram, cores: int, forwarded: list[int], of_mean: float, of_own: float = 0.0) -> float:
+    """r of a cell whose pieces take their times in ``program``, of which those were fast-forwarded as one group."""
     cell = cell_of(program, cores, [1] * program.num_pieces)
-    makespan = run_phases(program, cores, cell.runtime, program.piece_ps, 0, program.num_phases).makespan_ps[0]
-    result = SimpleNamespace(makespan_ps=makespan, piece_ps=program.piece_ps, core_stack=np.zeros((cores, 1)))
-    classes = SimpleNamespace(deviation=np.array([deviation, np.nan]), cycles=np.array([100.0, 0.0]))
-    return _of_schedules(cell, result, SimpleNamespace(classes=classes))
+    result = SimpleNamespace(piece_ps=program.piece_ps, core_stack=np.zeros((cores, 1)))
+    count = len(forwarded)
+    errors = ForwardedErrors(
+        np.array(forwarded), program.piece_ps[forwarded].astype(float), np.zeros(count, np.int64), np.array([of_mean]),
+        np.full(count, of_own), 3.0, 0.0, 0.0, 3.0, 0.0,
+    )  # fmt: skip
+    return _share_of_makespan(cell, result, errors, 1.0)
 
 
 def anomalous(count: int, long_ps: int) -> NodeProgram:
@@ -111,39 +114,43 @@ def anomalous(count: int, long_ps: int) -> NodeProgram:
 
 
 @pytest.mark.theory
-def test_schedules_of_independent_instances_leave_nothing_open() -> None:
-    """Whatever their times: which core takes which does not change what all of them take."""
-    assert half_width(tasks_program(40), 4, deviation=0.3) == 0.0
+def test_a_chain_passes_on_what_its_times_err() -> None:
+    """Its makespan is its busy time."""
+    chain = tasks_program(60, edges=[(k, k + 1) for k in range(1, 60)])
+    assert share(chain, 2, list(range(60)), 0.2, 0.1) == pytest.approx(1)
+
+
+@pytest.mark.theory
+def test_what_is_not_on_the_way_that_decides_passes_on_nothing() -> None:
+    """A chain of 4 x 100 us in detail, and beside it, on the other core, 10 us that may err by half."""
+    steps = [[(CREATE, k) for k in range(1, 6)], *[[(COMPUTE, 10**8)]] * 4, [(COMPUTE, 10**7)]]
+    program = node_program(steps, [(1, 2), (2, 3), (3, 4)])
+    assert share(program, 2, [4], 0.5) == 0.0
+
+
+@pytest.mark.theory
+def test_two_of_three_equal_parts() -> None:
+    """After a task of 100 us two of 100 us at once, one of each kind in detail: makespan 200, busy time 300; if the
+    last one takes x more, the makespan grows by x: relative to both, 1.5 times as much; if it takes less, nothing
+    moves. Of equal squares up and 0 down the root mean square is 1.5 / sqrt(2)."""
+    program = node_program(
+        [[(CREATE, k) for k in (1, 2, 3)], *[[(COMPUTE, 10**8)]] * 3], [(1, 2), (1, 3)]
+    )  # fmt: skip
+    assert share(program, 2, [2], 0.01) == pytest.approx(1.5 / np.sqrt(2), rel=0.1)
 
 
 @pytest.mark.theory
 def test_schedules_that_small_differences_change() -> None:
-    """Times that agree to 0.1 %, and makespans of 110 or 160 us each, by chance: of twelve in a row the deviation is
-    25 / 135 / sqrt(12) = 5 %. A chain of equal ones, without such a choice, has 0.1 % / sqrt(60), and the half-width of
-    four schedules is 3.2 times the deviation found."""
-    assert half_width(anomalous(12, 10**8), 2) > 0.01
-    chain = tasks_program(60, edges=[(k, k + 1) for k in range(1, 60)])
-    assert 0 < half_width(chain, 2) < 0.002
-
-
-@pytest.mark.theory
-def test_schedules_know_how_far_samples_differ() -> None:
-    """A chain of 16 whose times have a deviation of 20 %: its sum has 5 %, instead of 0.1 % / 4. Chance leaves factors
-    of a few to four schedules."""
-    chain = tasks_program(16, edges=[(k, k + 1) for k in range(1, 16)])
-    assert half_width(chain, 2, deviation=0.2) > 20 * half_width(chain, 2)
-
-
-@pytest.mark.theory
-def test_schedules_of_what_the_replay_schedules_are_its_matter() -> None:
+    """Times that agree to 0.1 %, and makespans of 110 or 160 us each, by chance."""
     program = anomalous(12, 10**8)
+    assert share(program, 2, list(range(program.num_pieces)), 0.0) > 10
+
+
+@pytest.mark.theory
+def test_which_cells_are_scheduled_again() -> None:
+    """Not where instances do not wait for each other, nor where the replay schedules them."""
+    program = anomalous(1, 10**8)
     action = program.step_action.copy()
     action[action == WAIT] = Action.operation
-    assert (
-        _of_schedules(
-            cell_of(replace(program, step_action=action), 2, [1] * program.num_pieces),
-            SimpleNamespace(makespan_ps=np.array([1]), piece_ps=program.piece_ps, core_stack=np.zeros((2, 1))),
-            SimpleNamespace(classes=None),
-        )
-        == 0.0
-    )
+    for each, depends in ((program, True), (replace(program, step_action=action), False), (tasks_program(9), False)):
+        assert _depends(cell_of(each, 2, [1] * each.num_pieces)) == depends
