@@ -54,11 +54,11 @@ class DetailedPhases:
 
     ``parts``: names of the columns of ``type_stack`` float64[task types + 1, parts], in cycles, the initial task last:
     what cores did in pieces executed in detail. ``core_parts`` and ``core_stack`` float64[cores, parts + 3]: beside
-    these, pieces that took given times, overhead of the runtime system, and the rest of the makespans; each row sums to
-    all makespans in cycles. ``instances``: records by instance (start_ps of its first piece, end_ps and core of its
-    last, cycles and instructions in detail), start_ps -1 for those that did not run, if to be kept; ``served`` int64[
-    instances, levels]: accesses by the level that served them, if asked for. Times count from the first phase's
-    begin. ``counts`` int64[cores, levels, 4]: of the memory system, see there."""
+    these, pieces that took given times, overhead of the runtime system and what comes on top, and the rest of the
+    makespans; each row sums to all makespans in cycles. ``instances``: records by instance (start_ps of its first
+    piece, end_ps and core of its last, cycles and instructions in detail), start_ps -1 for those that did not run, if
+    to be kept; ``served`` int64[ instances, levels]: accesses by the level that served them, if asked for. Times count
+    from the first phase's begin. ``counts`` int64[cores, levels, 4]: of the memory system, see there."""
 
     makespan_ps: np.ndarray
     piece_ps: np.ndarray
@@ -94,6 +94,7 @@ class NodeSimulation:
         is_detailed: np.ndarray | None = None,
         piece_ps: np.ndarray | None = None,
         empty_ps: np.ndarray | None = None,
+        beside_ps: np.ndarray | None = None,
         window_cycles: int = 0,
         request: Request = "insertion",
         keep: bool = True,
@@ -124,6 +125,7 @@ class NodeSimulation:
             self._piece["stack"], self._piece["end_stack"] = pieces.stack.T
         self._piece["given_ps"] = given
         self._piece["empty_ps"] = 0 if empty_ps is None else empty_ps
+        self._piece["beside_ps"] = 0 if beside_ps is None else beside_ps
         self.start()
 
     def start(self) -> None:
@@ -186,7 +188,8 @@ def simulate(
 
     ``is_detailed`` int8[instances]: which to execute in detail (all by default); the others' pieces take ``piece_ps``
     (int64[pieces], the traced times by default). ``empty_ps`` int64[pieces]: in detail, of pieces without instructions
-    (none by default). ``warm``: caches are empty at first, or as the same phases leave them.
+    (none by default); ``beside_ps`` int64[pieces]: what instructions take on top, such as page faults, in detail and of
+    given times (none by default). ``warm``: caches are empty at first, or as the same phases leave them.
     ``window_cycles`` and ``request``: see the kernels. ``keep``, ``keep_served``: what is kept of each instance.
     Raises WorkloadError if a phase cannot end, ValueError for arguments that make no sense or a node that lacks a
     parameter. Cost: see detailed_kernel.py.

@@ -45,11 +45,11 @@ CONTROL: Final = np.dtype(
     [("cycles_per_ps", "f8"), ("per_speedup", "f8"), ("begin_ps", "i8"), ("first_phase", "i8"), ("window", "i8")]
 )
 # What pieces are: see PieceStream; ``given_ps`` where they are not executed in detail; ``empty_ps`` of those that have
-# no instructions, in detail
+# no instructions, in detail; ``beside_ps`` comes on top of what instructions take, simulated or given
 PIECE_RECORD: Final = np.dtype(
     [
         ("first_execution", "i8"), ("end_execution", "i8"), ("first_access", "i8"), ("stack", "i8"),
-        ("end_stack", "i8"), ("given_ps", "i8"), ("empty_ps", "i8"),
+        ("end_stack", "i8"), ("given_ps", "i8"), ("empty_ps", "i8"), ("beside_ps", "i8"),
     ]
 )  # fmt: skip
 
@@ -113,7 +113,9 @@ def _end_piece(sim, core):  # type: ignore[no-untyped-def]
     me, c = sim.scheduler.core[core], sim.cores.core[core]
     instance = me.instance
     begin_ps = records.begin_ps[core]
-    end_ps = max(np.int64(np.rint(c.cycle / sim.control[0].cycles_per_ps)), begin_ps)
+    beside_ps = sim.piece[me.piece].beside_ps
+    end_ps = max(np.int64(np.rint(c.cycle / sim.control[0].cycles_per_ps)), begin_ps) + beside_ps
+    me.overhead_ps += beside_ps
     cycles = c.cycle - c.begin
     base = cycles
     kind = records.task_type[instance]
@@ -156,6 +158,8 @@ def _begin_piece(sim, core):  # type: ignore[no-untyped-def]
         duration_ps = piece.given_ps if is_given else piece.empty_ps
         if creates:
             duration_ps = np.int64(np.rint(duration_ps * per_speedup))
+        elif is_given:
+            duration_ps += piece.beside_ps
         records.fast_ps[core] += duration_ps
         records.piece_ps[number] = duration_ps
         _keep_instance(records, me.instance, core, me.start_ps, me.start_ps + duration_ps)

@@ -115,6 +115,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     """
     from manyscale.models.node.program.build import build_program  # Numba, as the others
     from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
+    from manyscale.runner.predict.node.page_faults import page_faults_of
     from manyscale.runner.predict.node.simulated_cell import simulate
 
     runtime = RuntimeSystem.model_validate(parameters["runtime"])
@@ -129,7 +130,17 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         traced_program = build_program(traced, parameters["rank"], parameters["cores"], runtime)
         traced_creates = creation_pieces(traced_program, traced)
         program, creates = as_traced(program, creates, detailed, traced_program, traced_creates, traced)
-    cell = OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime)
+    assert node.main_memory is not None
+    faults = page_faults_of(
+        program,
+        detailed,
+        parameters["rank"],
+        parameters["cores"],
+        runtime,
+        node.main_memory.page_fault_ps,
+        (first, end),
+    )
+    cell = OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime, fault_ps=faults.piece_ps)
     found = simulate(cell, parameters, inputs.get("profile"))
     types = np.append(np.asarray(parameters["types"], np.int64), -1)
     number = parameters["num_types"]
@@ -161,7 +172,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
             "end_ps": found.arrays["end_ps"] - begin,
         }
     )
-    return noted(arrays, [*program.notes, *found.notes])
+    return noted(arrays, [*program.notes, *found.notes, *faults.notes])
 
 
 def _core_times(program: NodeProgram, found: Found, first: int, end: int, node: Node) -> np.ndarray:

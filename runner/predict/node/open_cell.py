@@ -31,7 +31,7 @@ from manyscale.runner.predict.node.schedule_units import phase_of_pieces
 @dataclass(frozen=True)
 class OpenCell:
     """Phases [``first``, ``end``) of a program, and what they execute. ``creates`` bool[pieces]:
-    predict/node/creation.py."""
+    predict/node/creation.py. ``fault_ps`` int64[pieces] or none: predict/node/page_faults.py."""
 
     workload: Workload
     program: NodeProgram
@@ -43,6 +43,7 @@ class OpenCell:
     node: Node
     runtime: RuntimeSystem
     creation_is_free: bool = False
+    fault_ps: np.ndarray | None = None
 
     @cached_property
     def pieces(self) -> PieceStream:
@@ -55,6 +56,11 @@ class OpenCell:
     def creation_ps(self) -> np.ndarray:
         """int64[pieces]: time of those that create instances, as traced unless it is free."""
         return np.where(self.creates & (not self.creation_is_free), self.program.piece_ps, 0)
+
+    @property
+    def beside_ps(self) -> np.ndarray:
+        """int64[pieces]: what page faults take beside instructions; traced times, of creation, contain theirs."""
+        return np.where(self.creates, 0, 0 if self.fault_ps is None else self.fault_ps)
 
     @cached_property
     def instructions(self) -> np.ndarray:

@@ -54,8 +54,8 @@ def _in_detail(
     own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
     simulation = NodeSimulation(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
-        first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, window_cycles=chosen["window"],
-        request=chosen["request"],
+        first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, beside_ps=cell.beside_ps,
+        window_cycles=chosen["window"], request=chosen["request"],
         seed=parameters["seed"], keep_served=True, most_lines=_most_lines(own, cell.node, cores),
     )  # fmt: skip
     lines = no_lines(cores) if profiles is None else _lines(profiles, own, cell.node, cores)
@@ -178,7 +178,7 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: Insta
     per_instruction = times.cycles / np.maximum(profiles.num_instructions, 1)
     owner = program.piece_instance
     cycles = per_instruction[owner] * cell.pieces.num_instructions
-    piece_ps = np.rint(cycles / frequency * 1e12).astype(np.int64) + cell.creation_ps
+    piece_ps = np.rint(cycles / frequency * 1e12).astype(np.int64) + cell.creation_ps + cell.beside_ps
     makespan = np.zeros(cell.end - cell.first, np.int64)
     core, start, end = np.zeros((3, program.num_instances), np.int64)
     if not np.any(program.step_action == Action.operation):  # the replay schedules those

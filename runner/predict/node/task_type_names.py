@@ -52,12 +52,31 @@ def same_types(own: Workload, other: Workload) -> np.ndarray:
     """int64[types of own]: the type of ``other`` that is the same place of the source, -1 where there is none.
 
     Of a construct whose function has another name there (compilers name outlined functions by their options), the one
-    that stands alone on the same line.
+    that stands alone on the same line. Of a construct without a place (instrumented builds lose lines), or of a file
+    that was built elsewhere, the one that comes as late among those of its function, if there are as many in both.
     """
     exact = _matches(own, other, _KEY)
     by_line = _matches(own, other, ("construct", "file", "line"), alone=True)
     lines = np.array(own.tables["task_types"].column("line").to_pylist(), np.int64)
-    return np.where((exact < 0) & (lines > 0), by_line, exact)
+    found = np.where((exact < 0) & (lines > 0), by_line, exact)
+    return np.where(found < 0, _in_turn(own, other), found)
+
+
+def _in_turn(own: Workload, other: Workload) -> np.ndarray:
+    """int64[types of own]: the n-th type of a function and kind is the n-th of ``other``, -1 where these have others,
+    or where the function has no name."""
+    groups: list[dict[tuple[str, str], list[int]]] = []
+    for workload in (own, other):
+        columns = (workload.tables["task_types"].column(key).to_pylist() for key in _KEY[:2])
+        groups.append({})
+        for index, (construct, function) in enumerate(zip(*columns, strict=True)):
+            groups[-1].setdefault((construct, function), []).append(index)
+    result = np.full(own.tables["task_types"].num_rows, -1, np.int64)
+    for (construct, function), mine in groups[0].items():
+        others = groups[1].get((construct, function), [])
+        if function and len(mine) == len(others):
+            result[mine] = others
+    return result
 
 
 def _matches(own: Workload, other: Workload, keys: Sequence[str], *, alone: bool = False) -> np.ndarray:

@@ -114,6 +114,25 @@ def test_instances_take_given_times_where_they_are_not_detailed():
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize("is_detailed", [True, False])
+def test_what_comes_on_top_is_overhead_behind_the_instructions(is_detailed: bool):
+    """700 and 300 cycles of the first and the third task's pieces, simulated or given; none of the second's."""
+    detailed = np.full(4, is_detailed, np.int8)
+    beside = np.array([700_000, 0, 300_000])
+    program = tasks_program(3, traced_ps=7_000_000)
+    plain, found = (
+        run_tasks(compute(), node(), resident(3), program=program, is_detailed=detailed, **more)
+        for more in ({}, {"beside_ps": beside})
+    )
+    assert makespan(found) == makespan(plain) + 1000
+    assert (found.piece_ps - plain.piece_ps).tolist() == beside.tolist()
+    part = "overhead" if is_detailed else "fast"
+    more = found.core_stack[0, found.core_parts.index(part)] - plain.core_stack[0, plain.core_parts.index(part)]
+    assert more == pytest.approx(1000)
+    assert found.type_stack.sum() == plain.type_stack.sum()
+
+
+@pytest.mark.theory
 def test_what_stays_in_caches_is_there_in_the_next_phase():
     program = node_program(
         [[(Action.create, 1), (Action.create, 2)], [(Action.compute, 1)], [(Action.compute, 1)]],

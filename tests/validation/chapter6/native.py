@@ -9,7 +9,9 @@ Measured: the wall time from the second iteration's beginning to the last one's,
 threads pinned to cores; with ``--realtime`` under the scheduler's SCHED_FIFO, so that programs that run beside have to
 wait for the tens of milliseconds that a run takes. The trace is the one of ``--traces`` with the least compute time.
 Model ``burst`` takes traced times; in ``burst+runtime`` a chunk of a loop on several cores costs what a region on so
-many threads takes longer than on one (``runtime_costs.c``; printed first).
+many threads takes longer than on one (``runtime_costs.c``; printed first). ``detailed`` and ``interval`` (one rank) take
+nothing that was measured of the program: the second iteration of a detailed trace on the target's cores and caches, its
+page faults at the target's cost, and on several cores the runtime system's costs.
 """
 
 from __future__ import annotations
@@ -75,8 +77,13 @@ def compared(
         program = case.of_threads if cores > 1 and case.of_threads else ""
         trace = place.trace(f"{name}{'-threads' if program else ''}", case, program or case.program, options.traces)
         models: dict[str, dict[str, Any]] = {"burst": {}}
-        if cores > 1:
-            models["burst+runtime"] = {"runtime": dict(runtime)}
+        costs = {"runtime": dict(runtime)} if cores > 1 else {}
+        if costs:
+            models["burst+runtime"] = costs
+        if case.ranks == 1:
+            detail = place.detail(trace.name, case, program or case.program)
+            where = {"path": str(trace), "detail": str(detail)}
+            models |= {cpu: {**costs, "workload": where, "model": {"cpu": cpu}} for cpu in ("detailed", "interval")}
         for model, more in models.items():
             found = predicted(trace, options.target, cores, more)
             rows.append(
@@ -167,6 +174,31 @@ class Place:
                 made.rename(output)
             else:
                 shutil.rmtree(made)
+        return output
+
+    def detail(self, name: str, case: Case, program: str) -> Path:
+        """The detailed trace of the second iteration of rank 0, made if it is not there."""
+        output = self.work / f"{name}.detail"
+        if output.is_dir():
+            return output
+        folder = self.work / f"{name}.input"
+        counting = ["--counting", str(self.binaries / f"{program}.counting")]
+        tracer = [
+            sys.executable,
+            "-m",
+            "manyscale",
+            "trace",
+            "--level",
+            "detailed",
+            "--ranks",
+            "0",
+            "--iterations",
+            "2",
+        ]
+        command = [*tracer, *counting, "-o", str(output), "--", *self.command(case, f"{program}.detailed", 1)]
+        done = subprocess.run(command, cwd=folder, env=self.environment(1), check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{output.name}: {done.stderr.strip()[-2000:]}")
         return output
 
 

@@ -213,7 +213,8 @@ def build(name: str, folder: Path, output: Path, flavour: str) -> None:
 
 def build_nas(name: str, folder: Path, output: Path, flavour: str, size: str, ranks: int) -> None:
     """One flavour of a NAS benchmark of a class (``S``, ``W``) and number of processes."""
-    at = output.parent / f"{output.name}.objects"
+    # the same for all flavours: task types are matched by their files
+    at = output.parent / f"{output.name.removesuffix(flavour) if flavour else output.name}.objects"
     shutil.rmtree(at, ignore_errors=True)
     place = at / name.upper()
     shutil.copytree(folder, at)
