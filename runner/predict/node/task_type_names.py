@@ -53,7 +53,7 @@ def same_types(own: Workload, other: Workload) -> np.ndarray:
 
     Of a construct whose function has another name there (compilers name outlined functions by their options), the one
     that stands alone on the same line. Of a construct without a place (instrumented builds lose lines), or of a file
-    that was built elsewhere, the one that comes as late among those of its function, if there are as many in both.
+    in another folder, the one that comes as late among those of its function, if there are as many in both.
     """
     exact = _matches(own, other, _KEY)
     by_line = _matches(own, other, ("construct", "file", "line"), alone=True)
@@ -63,9 +63,13 @@ def same_types(own: Workload, other: Workload) -> np.ndarray:
 
 
 def _in_turn(own: Workload, other: Workload) -> np.ndarray:
-    """int64[types of own]: the n-th type of a function and kind is the n-th of ``other``, -1 where these have others,
-    or where the function has no name."""
+    """int64[types of own]: the n-th type of a function and kind is the n-th of ``other``; -1 where these have others,
+    where the function has no name, and where a file has another name there."""
     groups: list[dict[tuple[str, str], list[int]]] = []
+    files = [
+        [file.rpartition("/")[2] for file in each.tables["task_types"].column("file").to_pylist()]
+        for each in (own, other)
+    ]
     for workload in (own, other):
         columns = (workload.tables["task_types"].column(key).to_pylist() for key in _KEY[:2])
         groups.append({})
@@ -74,7 +78,10 @@ def _in_turn(own: Workload, other: Workload) -> np.ndarray:
     result = np.full(own.tables["task_types"].num_rows, -1, np.int64)
     for (construct, function), mine in groups[0].items():
         others = groups[1].get((construct, function), [])
-        if function and len(mine) == len(others):
+        if not function or len(mine) != len(others):
+            continue
+        names = [{files[0][one], files[1][another]} - {""} for one, another in zip(mine, others, strict=True)]
+        if all(len(each) < 2 for each in names):
             result[mine] = others
     return result
 

@@ -26,13 +26,15 @@ def traced(*types: tuple[str, str, str, int]) -> Workload:
 
 
 def test_by_place_by_line_and_in_turn() -> None:
-    """f's loops have lost their lines, g has another name, h has one loop more there, k is nowhere."""
+    """f's loops have lost their lines, g has another name, h has one loop more there, k is nowhere, m elsewhere."""
     own = traced(
         ("loop", "f", "a/f.f", 0), ("loop", "f", "a/f.f", 0), ("task", "f", "f.c", 9), ("loop", "g", "g.c", 4),
         ("loop", "h", "", 0), ("loop", "k", "k.c", 1), ("loop", "", "", 0),
+        ("single", "m", "m.c", 5),
     )  # fmt: skip
     other = traced(
         ("loop", "h", "h.c", 1), ("loop", "h", "h.c", 2), ("task", "f", "f.c", 9), ("loop", "g.1", "g.c", 4),
         ("loop", "f", "b/f.f", 20), ("loop", "f", "b/f.f", 30), ("loop", "", "", 3),
+        ("single", "m", "n.c", 5),
     )  # fmt: skip
-    assert same_types(own, other).tolist() == [4, 5, 2, 3, -1, -1, -1]
+    assert same_types(own, other).tolist() == [4, 5, 2, 3, -1, -1, -1, -1]
