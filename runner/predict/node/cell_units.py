@@ -137,7 +137,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         parameters["rank"],
         parameters["cores"],
         runtime,
-        node.main_memory.page_fault_ps,
+        node.main_memory.page_fault_ps or 0,
         (first, end),
     )
     cell = OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime, fault_ps=faults.piece_ps)
