@@ -64,7 +64,12 @@ def burst(case: Case) -> PhaseSource:
     study = case.study
     jitter = 0.0 if study.workload.repeat is None else study.workload.repeat.jitter
     wide = study.mapping.cores_per_rank > 1
-    if not (wide or jitter or study.options(RuntimeSystem) != RuntimeSystem() or study.ipc_correction.task_types):
+    # where an iteration ends is known of task instances alone, and its repetitions have to follow each other
+    repeats = case.traced is not case.workload and bool(case.traced.tables["events"].num_rows)
+    repeats = repeats and study.sampling.ranks in ("auto", "full")
+    if not (
+        wide or jitter or repeats or study.options(RuntimeSystem) != RuntimeSystem() or study.ipc_correction.task_types
+    ):
         return TracedTimes(case)
     if study.sampling.ranks not in ("auto", "full"):
         raise UserError(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from manyscale.models.node.burst import ScheduledPhases
 
 KIND: Final = "node-schedule"
-VERSION: Final = 8  # raised when results change, by a change of the scheduler or of how programs are built, too
+VERSION: Final = 9  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
 KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 
@@ -178,7 +178,9 @@ def is_coupled(result: Arrays) -> bool:
 
 
 class _Rank:
-    """One rank's phases; ``operation`` int64[phases]: the operation before which each lies, in the traced program."""
+    """One rank's phases; ``operation`` int64[phases]: the operation before which each lies, in the traced program;
+    ``tail`` bool[phases]: it ends an iteration that is repeated, so that it follows the iteration's last operation
+    wherever that is repeated, whichever iteration comes next."""
 
     def __init__(
         self, program: NodeProgram, piece_ps: np.ndarray, is_sleep: np.ndarray, num_types: int,
@@ -193,6 +195,10 @@ class _Rank:
         # the end of the rank is an operation here
         self.base = np.append(base, traced).astype(np.int64)
         self.repetition = np.append(repetition, 0).astype(np.int64)
+        self.tail = np.zeros(len(self.operation), np.bool_)
+        if "repeated" in inputs:
+            self.tail = _tails(program, self.operation, inputs["part"].workload)
+        self.owner = self.operation - self.tail  # the operation whose repetitions are the phase's
         phase = phase_of_pieces(program)
         self.sleep_ps = np.bincount(phase[is_sleep], piece_ps[is_sleep], minlength=program.num_phases).astype(np.int64)
         self.phase = phase
@@ -200,7 +206,7 @@ class _Rank:
     def scheduled(self, runtime: RuntimeSystem) -> Arrays:
         from manyscale.models.node.program.serial_parts import serial_parts
 
-        count = np.bincount(self.base, minlength=int(self.base.max()) + 1)[self.operation]  # times each phase runs
+        count = np.bincount(self.base, minlength=int(self.base.max()) + 1)[self.owner]  # times each phase runs
         is_known = np.isin(np.arange(len(count)), self.simulated)
         busy = overhead = total = 0
         makespans: list[np.ndarray] = []
@@ -253,10 +259,17 @@ class _Rank:
 
     def _per_operation(self, makespans: list[np.ndarray]) -> np.ndarray:
         """Compute before each operation of the result, from the makespans of each phase by repetition."""
+        before = self._sums(makespans, ~self.tail)
+        before[1:] += self._sums(makespans, self.tail)[:-1]
+        return before
+
+    def _sums(self, makespans: list[np.ndarray], chosen: np.ndarray) -> np.ndarray:
+        """int64[operations of the result]: of the chosen phases of each, sleeps left out."""
         base = np.zeros((int(self.base.max()) + 1, max((len(each) for each in makespans), default=1)), np.int64)
-        for phase, values in enumerate(makespans):
-            base[self.operation[phase]] += values[-1] - self.sleep_ps[phase]
-            base[self.operation[phase], : len(values)] += values - values[-1]
+        for phase in np.flatnonzero(chosen).tolist():
+            values = makespans[phase]
+            base[self.owner[phase]] += values[-1] - self.sleep_ps[phase]
+            base[self.owner[phase], : len(values)] += values - values[-1]
         return base[self.base, np.minimum(self.repetition, base.shape[1] - 1)]
 
     def _stretches(self, runtime: RuntimeSystem, makespans: list[np.ndarray]) -> Arrays:
@@ -271,14 +284,18 @@ class _Rank:
         else:
             of = self.program.phase_iteration
             choices = [(np.flatnonzero(~simulated & (of == traced)), number, again) for number, traced, again in kept]
+        ends = np.append(0, self._sums(makespans, self.tail))  # before each operation: the end of another iteration
         for phases, _, again in choices:
             offset = self._offsets(makespans, again)
             for first, end in _consecutive(phases):
                 found = self._run(runtime, first, end, 1, first_repetition=again, keep=True)
                 stretch = found.stretches.copy()
-                place = self._place(self.operation[first + stretch["phase"]], again)
-                stretch["start_ps"] += offset[first + stretch["phase"]]
-                stretch["end_ps"] += offset[first + stretch["phase"]]
+                phase = first + stretch["phase"]
+                place = self._place(self.owner[phase], again)
+                place = np.where(place >= 0, place + self.tail[phase], place)
+                begin = offset[phase] + np.where(self.tail[phase], 0, ends[place])
+                stretch["start_ps"] += begin
+                stretch["end_ps"] += begin
                 rows.append(stretch[place >= 0])
                 operations.append(place[place >= 0])
                 again_of.append(np.full(len(operations[-1]), again))
@@ -306,7 +323,8 @@ class _Rank:
         another iteration."""
         makespan_ps = np.array([each[min(again, len(each) - 1)] for each in makespans], np.int64)
         until = np.cumsum(makespan_ps) - makespan_ps
-        return until - until[np.searchsorted(self.operation, self.operation, "left")]
+        group = 2 * self.operation - self.tail
+        return until - until[np.searchsorted(group, group, "left")]
 
     def _place(self, operation: np.ndarray, again: int) -> np.ndarray:
         """Operation of the result that an operation of the traced program is in its repetition, -1 if there is none."""
@@ -315,6 +333,16 @@ class _Rank:
         wanted = operation * (int(self.repetition.max()) + 2) + again
         found = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
         return np.where(key[found] == wanted, order[found], -1)
+
+
+def _tails(program: NodeProgram, operation: np.ndarray, traced: Workload) -> np.ndarray:
+    """bool[phases]: those behind the last operation of their iteration, where it has operations."""
+    number, first, end = (
+        traced.column("iterations", name) for name in ("iteration", "first_operation_id", "end_operation_id")
+    )
+    end_of = np.full(int(number.max(initial=-1)) + 2, np.iinfo(np.int64).max)  # the last one: outside of iterations
+    end_of[number[end > first]] = end[end > first]
+    return np.asarray(operation == end_of[program.phase_iteration])
 
 
 def _simulated_phases(program: NodeProgram, known: Simulated) -> np.ndarray:

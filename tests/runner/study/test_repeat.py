@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rank_events import Recorder
 
 import manyscale
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.options import DEFAULT_OPTIONS
 from manyscale.runner.registry import lookup
 from manyscale.runner.shipped import folder
@@ -81,3 +83,39 @@ def test_traces_without_a_main_loop_are_refused():
     plain = lookup("reader", "simgrid-ti").read(folder() / "nas-is-A-8.tar.zst", DEFAULT_OPTIONS)
     with pytest.raises(UserError, match="knows no iterations of a main loop"):
         repeat(plain, Repeat(iterations=7), "trace")
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("cores", "expected_ms"), [(1, 3 + 3 * 1 + 0.5), (2, 1.5 + 3 * 0.5 + 0.5)])
+def test_an_iteration_ends_with_its_own_tasks_however_often_it_is_repeated(tmp_path, cores, expected_ms):
+    """Each iteration is an operation and then two tasks: of 1.5 ms in the first, of 0.5 ms in the second, which comes
+    three times. What is behind the loop, 0.5 ms, comes once. No core does two things at once."""
+    recorder = Recorder(lap_ps=0)
+    for number, half_ms in enumerate((1.5, 0.5)):
+        begin = {"first_operation_id": recorder.operation_id, "first_event_id": len(recorder.rows["events"])}
+        recorder.operation()
+        for _ in range(2):
+            with recorder.execute(recorder.create()):
+                recorder.lap_ps = round(half_ms * 1e9)
+            recorder.lap_ps = 0
+        recorder.wait()
+        end = {"end_operation_id": recorder.operation_id, "end_event_id": len(recorder.rows["events"])}
+        recorder.rows["iterations"].append({"iteration": number, **begin, **end, "annotated": True})
+    recorder.lap_ps = 5 * 10**8
+    recorder.operation()
+    workload_folder.write(recorder.workload(), tmp_path / "trace")
+    found = manyscale.run(
+        {
+            "workload": {"path": str(tmp_path / "trace"), "repeat": {"iterations": 4}},
+            "target": "marenostrum3",
+            "mapping": {"cores_per_rank": cores},
+        },
+        tmp_path / "run", executor="local", report=False,
+    )  # fmt: skip
+    assert found.makespan_seconds == pytest.approx(expected_ms / 1e3, rel=1e-12)
+    assert found.cores is not None
+    core, start, end = (to_numpy(found.cores.column(name)) for name in ("core", "start_ps", "end_ps"))
+    order = np.lexsort((start, core))
+    follows = np.diff(core[order]) == 0
+    assert np.all(start[order][1:][follows] >= end[order][:-1][follows])
+    assert (end - start).sum() == 6 * 10**9  # of iterations alone
