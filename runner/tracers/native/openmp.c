@@ -379,11 +379,12 @@ static void on_work(int kind, int endpoint, ompt_data_t *region, ompt_data_t *da
 static void measure_costs(void) {
     enum { BATCHES = 20, PAIRS = 32 };
     struct ms_stream *stream = &ms.streams[MS_EVENTS];
-    uint64_t used = *stream->used, burst = ms.burst_ns + ms_lap(), of_events = UINT64_MAX, of_clock = UINT64_MAX, of_faults = UINT64_MAX;
+    uint64_t used = *stream->used, of_events = UINT64_MAX, of_clock = UINT64_MAX, of_faults = UINT64_MAX;
+    if (ms.detail_on || ms.watches_events || used + 2 * PAIRS * sizeof(struct ms_event) > stream->capacity) return;
+    uint64_t lap = ms_lap(), burst = ms.burst_ns; /* the runtime system's own start: time before the first event */
+    uint64_t began = ms_wall(), recorded = ms.recorded_ns; /* the phase waits for nothing meanwhile */
     uint32_t num_events = ms.num_events, position = ms.event_position;
     int counts_events = ms.counts_events;
-    ms.burst_ns = burst;
-    if (ms.detail_on || ms.watches_events || used + 2 * PAIRS * sizeof(struct ms_event) > stream->capacity) return;
     if (ms.num_counters) ms_counters_take();
     ms.counts_events = 0;
     for (int batch = 0; batch < BATCHES; batch++) {
@@ -411,11 +412,13 @@ static void measure_costs(void) {
     ms.clock_ns = of_clock;
     ms.faults_ns = of_faults;
     ms.faults = ms_count_faults();
-    ms.recorded_ns = 0;
     ms_define("{\"event_ns\": %llu, \"clock_ns\": %llu, \"faults_ns\": %llu}", (unsigned long long)ms.event_ns,
               (unsigned long long)ms.clock_ns, (unsigned long long)ms.faults_ns);
     if (ms.num_counters) ms_counters_go_on();
+    ms.recorded_ns = recorded + (ms_wall() - began);
     ms_lap_restart();
+    ms.lap_cpu -= lap;
+    ms.lap_wall -= lap;
 }
 
 /* ---- the tool ---- */

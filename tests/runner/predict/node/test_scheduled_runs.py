@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from programs import counts
 from rank_events import Recorder
 
 import manyscale
@@ -185,3 +186,24 @@ def test_what_makes_no_sense_is_refused(content, message, tmp_path):
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
         run(content, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.theory
+def test_sixteen_thousand_cores(tmp_path, cli):
+    """The shipped study has as many task instances, messages and bytes as the program's source makes of 250 iterations
+    on 256 ranks (tests/programs/apps/multizone.c), and its efficiencies are factors of that of all cores."""
+    outcome = cli("run", "multizone-16384", "-o", tmp_path / "run", "--no-report")
+    assert outcome.status == 0, outcome.err
+    assert " of 16,384 cores = processes " in outcome.out
+    expected = counts.expected("multizone", (2, 16, 8, 8, 20, 1, 250), 256)
+    told = {name: each["value"] for name, each in json.loads((tmp_path / "run" / "stats.json").read_text()).items()}
+    assert told["node.task_instances"] == sum(sum(rank.tasks.values()) for rank in expected)
+    assert told["application.messages"] == sum(rank.num_sent for rank in expected) == 250 * 2 * 511
+    assert told["application.bytes"] == sum(rank.sent_bytes for rank in expected)
+    value = {name: told[f"application.{name}"] for name in NAMES}
+    assert all(0 < each <= 1 for each in value.values())
+    of_threads = ("serial_efficiency", "thread_load_balance", "scheduling_efficiency")
+    of_processes = ("load_balance", "serialisation_efficiency", "transfer_efficiency")
+    product = math.prod(value[name] for name in (*of_threads, *of_processes))
+    assert product == pytest.approx(value["parallel_efficiency"], rel=1e-9)
