@@ -157,6 +157,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "replay-coupled": "manyscale.runner.run.coupled:replay_point",
         "replay-devices": "manyscale.runner.run.devices:replay_point",
         "stack-distances": "manyscale.runner.predict.memory.profile_units:stack_distances",
+        "memory-outgrown": "manyscale.runner.predict.memory.outgrown:predict_outgrown",
         "memory-stream": "manyscale.runner.predict.memory.stream_units:predict_stream",
     },
     # a trace writer is a function of (workload, directory)

@@ -33,10 +33,11 @@ from manyscale.models.memory.amm.sdcm import HitRates, geometry_of, hit_rate
 from manyscale.models.memory.nests.extrapolation import NestProgram, recognise
 from manyscale.models.memory.nests.instance import NestInstance
 from manyscale.models.memory.nests.loop_nests import NotAffineError
+from manyscale.models.memory.reuse_profile import ReuseProfile
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.memory import simulated
+from manyscale.runner.predict.memory import outgrown, simulated
 from manyscale.runner.predict.memory.hit_rates import caches_of
 from manyscale.runner.predict.memory.stream_units import (
     ProgramStreams,
@@ -140,11 +141,27 @@ class Predictor:
             if len(units) == len(sizes)
             else [self._unit({"run": i}, stream.num_accesses) for i, (stream, _) in enumerate(self._streams.traced)]
         )
-        execution.execute([*units.values(), *traced], lambda needed: {"streams": self._streams})
+        moved = {
+            size: outgrown.Outgrown(self._traced_profile(), each.profile, self._label())
+            for size, each in zip(sizes, grown, strict=True)
+            if size not in units and self._outgrown(self._sdcm(each))
+        }
+        costs = {size: self._cost_unit(size, each) for size, each in moved.items()}
+        shared = {outgrown.shared_name(size): each for size, each in moved.items()} | {"streams": self._streams}
+        execution.execute([*units.values(), *traced], lambda needed: shared)
         of_traced = [self._answer(unit, execution) for unit in traced]
+        if of_traced and of_traced[-1].parts is None:
+            costs = {}  # nor would they say more than why
+        execution.execute([*costs.values()], lambda needed: shared)
+        added = {size: execution.result(unit.key)["added_ps"] * 1e-12 for size, unit in costs.items()}
         return [
             self._prediction(
-                size, each, instance, self._answer(units[size], execution) if size in units else None, of_traced
+                size,
+                each,
+                instance,
+                self._answer(units[size], execution) if size in units else None,
+                of_traced,
+                added.get(size),
             )
             for size, each, instance in zip(sizes, grown, instances, strict=True)
         ]
@@ -178,8 +195,10 @@ class Predictor:
         instance: NestInstance | str,
         own: StreamAnswer | None,
         traced: Sequence[StreamAnswer],
+        cost: np.ndarray | None,
     ) -> Prediction:
-        """``own``: of the stream that was made again at the input, or None; then ``traced`` are those of the runs."""
+        """``own``: of the stream that was made again at the input, or None; then ``traced`` are those of the runs, and
+        ``cost`` is what outgrown caches cost (seconds an instruction, by cause), None where none are."""
         sdcm = self._sdcm(grown)
         notes, how, executions = list(grown.notes), instance, grown.executions
         if isinstance(instance, NestInstance):
@@ -211,7 +230,7 @@ class Predictor:
                 assert instructions_band is not None
                 added, outgrown = self._beyond_traced(counts.num_accesses, sdcm)
                 notes += outgrown
-                times["overlap"] = self._scaled(size, num_instructions, instructions_band, added, traced)
+                times["overlap"] = self._scaled(size, num_instructions, instructions_band, added, traced, cost)
         except ValueError as error:
             why = f"{self._machine.name}: {error}"
             if times:
@@ -230,21 +249,47 @@ class Predictor:
     def _beyond_traced(self, num_accesses: float, sdcm: Mapping[str, HitRate]) -> tuple[float, list[Note]]:
         """(seconds that accesses take longer than those of the largest traced input if none of it overlaps; notes on
         caches that the program outgrows). Raises ValueError as ``estimate``."""
-        profile = self._runs[-1].profile
-        traced = {name: hit_rate(profile, geometry_of(cache, name)) for name, cache in self._caches.items()}
+        traced = self._traced_rates()
         latency, _ = level_costs(self._machine.node)
         names = tuple(sdcm)
         least = served_shares(HitRates(names, tuple(rate.low for rate in sdcm.values())), "corrected")
         before = served_shares(HitRates(names, tuple(traced.values())), "corrected")
         notes = []
-        for name, rate in sdcm.items():
-            if traced[name] - rate.value > NOTED_SHARE:
-                text = (
-                    f"{1 - rate.value:.1%} of the accesses miss {name}, of those of the largest traced input "
-                    f"{1 - traced[name]:.1%}: what that costs is in the interval of the overlap time, not in its value"
-                )
-                notes.append(changes("cache-outgrown", text, errs=Errs.short))
+        for name in self._outgrown(sdcm):
+            text = (
+                f"{1 - sdcm[name].value:.1%} of the accesses miss {name}, of those of the largest traced input "
+                f"{1 - traced[name]:.1%}: what that costs is that input's stream at the distances of this one"
+            )
+            notes.append(changes("cache-outgrown", text))
         return num_accesses * max(0.0, float((least - before) @ latency)) / PS_PER_SECOND, notes
+
+    def _traced_rates(self) -> dict[str, float]:
+        """SDCM's of the largest traced input."""
+        profile = self._runs[-1].profile
+        return {name: hit_rate(profile, geometry_of(cache, name)) for name, cache in self._caches.items()}
+
+    def _outgrown(self, sdcm: Mapping[str, HitRate]) -> list[str]:
+        """Caches that miss more than they do at the largest traced input."""
+        traced = self._traced_rates()
+        return [name for name, rate in sdcm.items() if traced[name] - rate.value > NOTED_SHARE]
+
+    def _traced_profile(self) -> ReuseProfile:
+        """Of the largest traced input, by what a site is called in extrapolated profiles."""
+        profile = self._runs[-1].profile
+        return profile if self._recipe.by_site else profile.relabelled(self._label())
+
+    def _label(self) -> np.ndarray:
+        """int64[sites]: what a site is called in extrapolated profiles."""
+        sites = self._training.sites
+        return np.arange(len(sites)) if self._recipe.by_site else sites.block.astype(np.int64)
+
+    def _cost_unit(self, size: int, moved: outgrown.Outgrown) -> WorkUnit:
+        stream, _ = self._streams.traced[-1]
+        content = self._training.content
+        return outgrown.unit_of(
+            len(self._streams.traced) - 1, size, moved, content, self._machine, self._node, stream.num_accesses,
+            steady=self._steady,
+        )  # fmt: skip
 
     def _amm_times(
         self,
@@ -286,14 +331,18 @@ class Predictor:
         instructions_band: tuple[float, float],
         added: float,
         traced: Sequence[StreamAnswer],
+        cost: np.ndarray | None,
     ) -> Time:
-        """From the traced inputs' seconds per instruction, by cause, extrapolated in 1/x, which tends to a limit.
-        ``added``: seconds that may be added to those by caches which no traced input left."""
+        """From the traced inputs' seconds per instruction, by cause, extrapolated in 1/x, which tends to a limit, and
+        ``cost`` as in ``_prediction``. ``added``: seconds that may be added to those of caches which no traced input
+        left, if nothing overlaps."""
         times = [_own_time(each) for each in traced]
         inputs = np.array([run.input_size for run in self._runs])
         numbers = np.array([each.num_instructions for each in traced], np.float64)
         values = np.array([list(time.parts.values()) for time in times]) / numbers[:, np.newaxis]
         at = np.maximum(fit_laws(1 / inputs, values, 1).at(1 / size).value, 0)
+        if cost is not None:
+            at = np.maximum(at + cost, 0)
         band = fit_laws(1 / inputs, values.sum(axis=1)[:, np.newaxis], 1).at(1 / size)
         parts = dict(zip(times[0].parts, (at * num_instructions).tolist(), strict=True))
         seconds = sum(parts.values())

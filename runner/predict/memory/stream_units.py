@@ -123,7 +123,7 @@ def predict_stream(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
     node, steady = Node.model_validate(parameters["node"]), parameters["steady"]
     batches = streams.batches(parameters["place"])
     before = streams.end_of(parameters["place"], MOST_BEFORE) if steady else None
-    num_accesses, executions = _counted(batches, streams.sites)
+    num_accesses, executions = counted(batches, streams.sites)
     reached = np.empty(0, np.int64)
     prefetched = min(num_accesses, MOST_PREFETCHED)
     simulates = num_accesses <= MOST_SIMULATED
@@ -184,7 +184,7 @@ def numbered(stream: Stream, number: np.ndarray, first_piece: int = 0) -> Iterat
         yield number[block_ids], addresses
 
 
-def _counted(batches: simulated.Batches, sites: Sites) -> tuple[int, np.ndarray]:
+def counted(batches: simulated.Batches, sites: Sites) -> tuple[int, np.ndarray]:
     """(accesses, executions int64[blocks])."""
     executions = np.zeros(sites.num_blocks, np.int64)
     for block_ids, _ in batches():

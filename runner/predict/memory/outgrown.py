@@ -1,0 +1,165 @@
+"""What it costs that an input outgrows caches in which the traced ones stayed, as a work unit.
+
+The largest traced stream is executed by the dataflow model twice: with the distances that it has, and with those that
+its accesses would have at the input (models/memory/amm/moved_distances.py). In both, SDCM says which level serves an
+access at its distance, so that the difference is what the distances cost, with all overlap. Page distances grow as the
+line distances of the same access. What the prefetcher foresees, and which branches are mispredicted, is as traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.cpu import dataflow
+from manyscale.models.cpu.dataflow import Dataflow
+from manyscale.models.cpu.dataflow_kernel import SEEN_SHIFT, TRANSLATION_SHIFT
+from manyscale.models.cpu.served_levels import ServedLevels
+from manyscale.models.machine import Machine, Node
+from manyscale.models.machine.processor import Cache, data_caches, needed
+from manyscale.models.memory.access_stream import Sites, access_sites, accesses
+from manyscale.models.memory.amm.moved_distances import MovedDistances
+from manyscale.models.memory.amm.sdcm import geometry_of, hit_probability
+from manyscale.models.memory.distances.stack_distance import StackDistances
+from manyscale.models.memory.draws import GOLDEN
+from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
+from manyscale.runner.predict.memory.stream_units import EXECUTED, ProgramStreams, counted
+from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
+
+KIND: Final = "memory-outgrown"
+VERSION: Final = 1  # raised when results change
+_LEVEL: Final = 7  # mask of a level in a code
+
+
+@dataclass(frozen=True)
+class Outgrown:
+    """Profiles by ``label`` int64[sites]: ``traced`` of a run, ``grown`` of an input at which caches are outgrown."""
+
+    traced: ReuseProfile
+    grown: ReuseProfile
+    label: np.ndarray
+
+    @property
+    def digest(self) -> str:
+        columns = [getattr(each, name) for each in (self.traced, self.grown) for name in ("site", "distance", "count")]
+        return array_digest(*columns, self.label)
+
+
+def unit_of(
+    run: int, size: int, outgrown: Outgrown, content: Sequence[str], machine: Machine, node: Any, num_accesses: int,
+    *, steady: bool,
+) -> WorkUnit:  # fmt: skip
+    """The unit for traced run number ``run``, of ``num_accesses``, at input ``size``. Its inputs are ``streams``, a
+    ProgramStreams, and ``outgrown``."""
+    own = {"run": run, "steady": steady}
+    meaning = own | {"node": machine.node.model_dump(mode="json"), "dataflow": dataflow.VERSION}
+    key = unit_key(KIND, VERSION, meaning, [*content, outgrown.digest], seed=0)
+    inputs = {"streams": "streams", "outgrown": shared_name(size)}
+    return WorkUnit(key, KIND, own | {"node": node}, inputs, weight=max(6 * num_accesses, 1))
+
+
+def shared_name(size: int) -> str:
+    return f"outgrown {size}"
+
+
+def predict_outgrown(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit. Results: ``added_ps`` float64[parts] per instruction, beyond what the traced distances take, in
+    the order of the dataflow model's parts. O(instructions + accesses log(distinct lines))."""
+    streams: ProgramStreams = inputs["streams"]
+    outgrown: Outgrown = inputs["outgrown"]
+    node = Node.model_validate(parameters["node"])
+    batches = streams.batches({"run": parameters["run"]})
+    _, executions = counted(batches, streams.sites)
+    per_block = np.bincount(streams.program.column("instructions", "block_id"), minlength=len(executions))
+    windows = dataflow.windows(int(executions.sum()), int(executions @ per_block), EXECUTED)
+    moves = MovedDistances(outgrown.traced, outgrown.grown)
+    found = []
+    for moved in (None, moves):
+        core, served = Dataflow(streams.program, node), _ServedByDistance(node, streams.sites, outgrown.label)
+        if parameters["steady"]:
+            for block_ids, addresses in batches():
+                core.warm(block_ids, addresses)
+                served.codes(block_ids, addresses, None)
+        first = 0
+        for block_ids, addresses in batches():
+            codes = served.codes(block_ids, addresses, moved)
+            inside = np.clip(windows, first, first + len(block_ids)) - first
+            core.execute(block_ids, addresses, windows=inside[inside[:, 1] > inside[:, 0]], levels=codes)
+            first += len(block_ids)
+        runtime = core.runtime()
+        found.append(np.array(list(runtime.parts_ps.values()), np.float64) / max(runtime.num_instructions, 1))
+    return {"added_ps": found[1] - found[0]}
+
+
+class _ServedByDistance:
+    """Which level serves each access, by its distance."""
+
+    def __init__(self, node: Node, sites: Sites, label: np.ndarray) -> None:
+        caches = data_caches(node.caches)
+        self._sites, self._label = sites, label
+        self._line = needed(next(iter(caches.values())).line_bytes, "line")
+        self._geometries = [geometry_of(cache, name) for name, cache in caches.items()]
+        fetching = [level for level, cache in enumerate(caches.values()) if cache.prefetcher is not None]
+        self._prefetching = fetching[0] if fetching else len(caches)
+        # caches of one line let every new line ask whether it was foreseen
+        tiny = {name: _one_line(cache) for name, cache in caches.items()}
+        self._foreseen = ServedLevels(node.model_copy(update={"caches": tiny, "tlbs": {}}), len(sites))
+        self._tlbs = [geometry_of(tlb, name) for name, tlb in node.tlbs.items()]
+        self._lines, self._pages = StackDistances(), StackDistances()
+        self._done = 0
+
+    def codes(self, block_ids: np.ndarray, addresses: np.ndarray, moved: MovedDistances | None) -> np.ndarray:
+        """uint8[accesses], as ``Dataflow.execute`` takes them, with distances as they are or ``moved``."""
+        units = accesses(block_ids, addresses, self._sites, self._line)
+        own = self._lines.feed(units.unit)
+        distance = own if moved is None else moved.at(self._label[units.site], own, self._done)
+        drawn = _drawn(self._done, len(own))
+        site = access_sites(block_ids, self._sites)
+        last = addresses + np.maximum(self._sites.bytes[site], 1).astype(np.uint64) - np.uint64(1)
+        shift = np.uint64(self._line.bit_length() - 1)
+        number = ((last >> shift) - (addresses >> shift)).astype(np.int64) + 1
+        start = np.cumsum(number) - number
+        self._done += len(own)
+        served = np.maximum.reduceat(_served(distance, drawn, self._geometries), start) if len(start) else start
+        codes = self._foreseen.feed(addresses, self._sites.bytes[site], site).astype(np.int64)
+        foreseen = (codes >> SEEN_SHIFT & _LEVEL) < (codes & _LEVEL)
+        seen = np.where(foreseen, np.minimum(self._prefetching, served), served)
+        translated = self._translated(addresses, own[start], distance[start], drawn[start])
+        return (served | seen << SEEN_SHIFT | translated << TRANSLATION_SHIFT).astype(np.uint8)
+
+    def _translated(
+        self, addresses: np.ndarray, own: np.ndarray, distance: np.ndarray, drawn: np.ndarray
+    ) -> np.ndarray:
+        """int64[accesses]: the TLB that knows the access' first page, or how many there are."""
+        if not self._tlbs:
+            return np.zeros(len(addresses), np.int64)
+        page = self._pages.feed((addresses // np.uint64(self._tlbs[0].line_bytes)).astype(np.int64))
+        grows = (page > 0) & (own > 0) & (distance > own)
+        pages = np.where(grows, page * (distance / np.maximum(own, 1)), page).astype(np.int64)
+        pages = np.where((page > 0) & (own > 0) & (distance == COLD), COLD, pages)
+        return _served(pages, drawn, self._tlbs)
+
+
+def _one_line(cache: Cache) -> Cache:
+    return cache.model_copy(update={"size_bytes": cache.line_bytes, "ways": 1})
+
+
+def _drawn(first: int, number: int) -> np.ndarray:
+    """float64[n] in [0, 1), of accesses ``first`` and so on: the high bits of their numbers' mixed ones."""
+    values = (np.arange(first, first + number, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
+    values ^= values >> np.uint64(31)
+    values *= np.uint64(0x94D049BB133111EB)
+    return (values >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _served(distance: np.ndarray, drawn: np.ndarray, geometries: Sequence[Any]) -> np.ndarray:
+    """int64[n]: the first of the levels that holds what is at a distance, or how many there are. O(n log n)."""
+    distinct, place = np.unique(distance, return_inverse=True)
+    served = np.full(len(distance), len(geometries), np.int64)
+    for level in range(len(geometries) - 1, -1, -1):
+        hits = hit_probability(distinct, geometries[level].ways, geometries[level].num_lines)[place]
+        served[drawn < hits] = level
+    return served
