@@ -28,6 +28,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "raw-trace": "manyscale.runner.readers.raw_trace",
         "qemu-trace": "manyscale.runner.readers.qemu_trace",
         "lackey": "manyscale.runner.readers.lackey",
+        "drmemtrace": "manyscale.runner.readers.drmemtrace",
         "sancov-npz": "manyscale.runner.readers.sancov_npz",
         "omt": "manyscale.runner.readers.omt",
         "simpoint-bb": "manyscale.runner.readers.simpoint_bb",

@@ -167,6 +167,7 @@ SAMPLES: dict[str, Callable[[Path], Path]] = {
     "raw-trace": raw,
     "qemu-trace": qemu,
     "lackey": kept("detail/bs16_O1.lk.xz"),
+    "drmemtrace": kept("drmemtrace/drmemtrace.allasm_x86_64.trace.zip"),
     "sancov-npz": kept("detail/bs16_clangO1_sancov.npz"),
     "omt": kept("detail/cholesky-4.omt.xz"),
     "simpoint-bb": kept("simpoint/lengths.bb.xz"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, entry: int | Non
     """The workload of a trace (``options`` play no part), or of the function in it that begins at the address
     ``entry``, with all that it calls. Raises UserError with file and line."""
     notes: list[Note] = []
-    code = _Code()
+    code = Code()
     for records in _records(path, entry, notes):
         code.see(*records)
     if not code.num_known and entry is not None:
@@ -37,10 +37,10 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, entry: int | Non
     blocks = TracedBlocks()
     with ScratchStream() as stream:
         num_instructions = 0
-        for executions in _executions(path, entry, code, notes):
-            ids = blocks.number(executions.starts, executions.sizes, executions.counts, executions.attributes)
-            stream.writer.add(ids, executions.counts, executions.addresses)
-            num_instructions += int(executions.sizes.sum(dtype=np.int64))
+        for each in executions(lambda: _records(path, entry), code, notes):
+            ids = blocks.number(each.starts, each.sizes, each.counts, each.attributes)
+            stream.writer.add(ids, each.counts, each.addresses)
+            num_instructions += int(each.sizes.sum(dtype=np.int64))
         stream.writer.end_segment(0, 0, 0, -1, -1, num_instructions)
         segments, store = stream.close()
     tables: dict[str, pa.Table] = rank_tables(1, {}) | {
@@ -51,10 +51,10 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, entry: int | Non
     return Workload(path.name.split(".")[0], 1, tables, tuple(notes), NAME, store)
 
 
-_Records = tuple[np.ndarray, np.ndarray, np.ndarray]  # kinds, addresses, sizes
+Records = tuple[np.ndarray, np.ndarray, np.ndarray]  # kinds uint8[], addresses int64[], sizes int32[]
 
 
-def _records(path: Path, entry: int | None, notes: list[Note] | None = None) -> Iterator[_Records]:
+def _records(path: Path, entry: int | None, notes: list[Note] | None = None) -> Iterator[Records]:
     """The records of the file or of a function, in pieces."""
     if entry is None:
         yield from _all_records(path, notes)
@@ -66,7 +66,7 @@ def _records(path: Path, entry: int | None, notes: list[Note] | None = None) -> 
         yield kinds[keep], addresses[keep], sizes[keep]
 
 
-def _all_records(path: Path, notes: list[Note] | None) -> Iterator[_Records]:
+def _all_records(path: Path, notes: list[Note] | None) -> Iterator[Records]:
     """The records of the file in pieces; what is odd is noted."""
     messages = 0
     with guarded(path), open_stream(path) as stream:
@@ -102,7 +102,7 @@ def _line_error(path: Path, place: int, what: str) -> UserError:
     return UserError(f"{path}:{number}: {shown!r} {what}; write the trace to a file of its own (--log-file)")
 
 
-class _Code:
+class Code:
     """The instructions seen, by address, and where blocks begin and end among them."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class _Code:
 
 
 @dataclass(frozen=True)
-class _Executions:
+class Executions:
     """Executions of blocks: start addresses (int64[]), instructions and accesses of each (int32[]); of all accesses
     the attributes (int64[]) and addresses (uint64[])."""
 
@@ -146,13 +146,14 @@ class _Executions:
     addresses: np.ndarray
 
 
-def _executions(path: Path, entry: int | None, code: _Code, notes: list[Note]) -> Iterator[_Executions]:
-    """The executions in order. The last one of each piece of the file goes on in the next."""
+def executions(records_of: Callable[[], Iterator[Records]], code: Code, notes: list[Note]) -> Iterator[Executions]:
+    """The executions in order. The last one of each piece of the file goes on in the next. ``records_of``: the records
+    once more, all of which ``code`` has seen."""
     last, next_address = -1, 0
-    left: _Records = (np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32))
+    left: Records = (np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32))
     left_start = np.empty(0, np.int64)
     strays = 0
-    for records in _records(path, entry):
+    for records in records_of():
         kinds, addresses, sizes = records
         starts, first = np.empty(len(kinds), np.int64), np.empty(len(kinds), np.int64)
         count, last, next_address = lackey_lines.cut_blocks(
@@ -176,9 +177,9 @@ def _executions(path: Path, entry: int | None, code: _Code, notes: list[Note]) -
 
 def _gathered(
     kinds: np.ndarray, addresses: np.ndarray, sizes: np.ndarray, starts: np.ndarray, first: np.ndarray
-) -> _Executions:
+) -> Executions:
     most = 2 * int(first[-1] - first[0])
     num_instructions, counts = np.empty(len(starts), np.int32), np.empty(len(starts), np.int32)
     attributes, accessed = np.empty(most, np.int64), np.empty(most, np.int64)
     count = lackey_lines.gather(kinds, addresses, sizes, first, num_instructions, counts, attributes, accessed)
-    return _Executions(starts, num_instructions, counts, attributes[:count], accessed[:count].view(np.uint64))
+    return Executions(starts, num_instructions, counts, attributes[:count], accessed[:count].view(np.uint64))

@@ -212,10 +212,12 @@ def _static_tables(
     ]
     table = pa.Table.from_arrays(columns, schema=BLOCKS_SCHEMA)
     at = np.array([addresses[number] for number in numbers.tolist()], np.int64)
-    return table, _instructions([known[number][2] for number in numbers.tolist()], at, notes)
+    return table, instructions_table([known[number][2] for number in numbers.tolist()], at, notes)
 
 
-def _instructions(codes: list[bytes], addresses: np.ndarray, notes: list[Note]) -> pa.Table:
+def instructions_table(codes: list[bytes], addresses: np.ndarray, notes: list[Note]) -> pa.Table:
+    """The table ``instructions`` of blocks, of x86-64 code that stands at ``addresses``; empty, with a note, where
+    capstone is not installed."""
     try:
         disassembler = Disassembler()
     except UserError as error:
