@@ -14,7 +14,8 @@ cores did is in instances.py.
   alltoall is that to one member.
 * The date is fixed: equal results give equal bytes.
 
-Cost: O(records log records); measured 0.4 us of CPU a record. Memory: some 60 B a record and one batch of text.
+Cost: O(records log records); measured 0.4 us of CPU a record, 1 us of those with counters. A million task instances
+take 2 to 3 s. Memory: some 60 B a record, 120 B with counters, and one batch of text.
 """
 
 from __future__ import annotations
