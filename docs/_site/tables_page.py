@@ -23,6 +23,7 @@ FILES: Final = {
     "timeline/critical_path_links.parquet": ("runner.run.links", "PATH_SCHEMA", "a link on the critical path"),
     "timeline/links.parquet": ("runner.run.links", "SCHEMA", "a link in an interval of time"),
     "timeline/cores.parquet": ("runner.predict.node.tables", "CORES_SCHEMA", "a piece of a task instance on a core"),
+    "timeline/core_calls.parquet": ("runner.predict.node.tables", "CORE_CALLS_SCHEMA", "an MPI operation"),
     "timeline/task_instances.parquet": (
         "runner.predict.node.tables", "TASK_INSTANCES_SCHEMA", "a task instance that was simulated",
     ),

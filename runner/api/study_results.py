@@ -24,7 +24,8 @@ from manyscale.runner.run.results import Result
 from manyscale.runner.study import what_if
 
 _TIMELINES = (
-    "ranks", "messages", "critical_path", "critical_path_links", "links", "cores", "task_instances", "cpi_stacks",
+    "ranks", "messages", "critical_path", "critical_path_links", "links", "cores", "core_calls", "task_instances",
+    "cpi_stacks",
     "intervals", "launches", "blocks", "gpu_ipc", "gpu_cpi_stacks", "gpu_resources", "gpu_lines", "gpu_branches",
     "gpu_streams", "plan",
 )  # fmt: skip

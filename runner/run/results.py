@@ -71,7 +71,7 @@ class Result:
     ``critical_path_links``: how long it is on which link, where the network's model knows links.
     ``links`` follows the schema of run/links.py, by link and time; None where the network's model knows no links.
     ``cores``, ``task_instances`` and ``cpi_stacks`` follow the schemas of predict/node/tables.py; None where no node
-    was simulated.
+    was simulated. So does ``core_calls``, None where no rank calls MPI inside its phases.
     ``intervals``: a row per interval of a program whose intervals were sampled (predict/intervals/sampled_tables.py).
     ``launches``, ``blocks``, ``gpu_ipc``, ``gpu_cpi_stacks`` and ``gpu_resources`` follow the schemas of
     predict/gpu/tables.py; None where no kernel was launched. ``gpu_lines`` and ``gpu_branches`` follow those of
@@ -94,6 +94,7 @@ class Result:
     critical_path_links: pa.Table | None = None
     links: pa.Table | None = None
     cores: pa.Table | None = None
+    core_calls: pa.Table | None = None
     task_instances: pa.Table | None = None
     cpi_stacks: pa.Table | None = None
     intervals: pa.Table | None = None

@@ -16,6 +16,7 @@ from manyscale.runner.predict.node.nested_rows import alone_on_cores
 from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.schedule_units import is_coupled
 from manyscale.runner.predict.node.tables import (
+    CORE_CALLS_SCHEMA,
     CPI_STACKS_SCHEMA,
     MODELS,
     cores_table,
@@ -35,7 +36,8 @@ def tables(
     workload: Workload, base: Workload, plan: Sequence[Cell], cells: Sequence[Arrays], schedules: Sequence[Arrays],
     replayed: Replayed, detail: Workload | None = None, chosen: TimelineChoice = ALL_CHOSEN,
 ) -> dict[str, Any]:  # fmt: skip
-    """``cores``, and where cells were simulated ``task_instances`` and ``cpi_stacks``. The replay says when phases
+    """``cores``, where the replay schedules instances ``core_calls``, and where cells were simulated
+    ``task_instances`` and ``cpi_stacks``. The replay says when phases
     begin, or what cores did that it scheduled itself.
     ``detail``: the workload of the cells, where it is not ``base``. ``chosen``: cells that are shown on cores.
 
@@ -48,6 +50,8 @@ def tables(
     own = of_rank if other is base else first_ids_of_detail(plan, cells, int(first[-1]))
     placed = _cells(workload, plan, cells, schedules, replayed, own)
     found: dict[str, Any] = {"cores": _cores(workload, names, plan, placed, schedules, replayed, chosen, first)}
+    if replayed.is_coupled:
+        found["core_calls"] = _calls(workload, replayed.arrays)
     if cells:
         types = np.append(np.arange(len(names) - 1) if other is base else same_types(other, base), -1)
         found["task_instances"] = _instances(names, plan, cells, placed)
@@ -111,6 +115,21 @@ def _knows_times(simulated: Arrays) -> bool:
     """Whether a cell says when its instances ran, which those of the interval model do not where the replay schedules
     them."""
     return bool((simulated["end_ps"] > simulated["start_ps"]).any())
+
+
+def _calls(workload: Workload, replay: Arrays) -> pa.Table:
+    """MPI operations of the ranks whose cores the replay kept, by rank and operation."""
+    shown = np.unique(replay["rows_rank"])
+    rank = workload.column("operations", "rank")
+    row = np.flatnonzero(np.isin(rank, shown))
+    core = np.full(workload.num_operations, -1, np.int64)
+    waits = replay["rows_operation"] >= 0
+    owner, number, place = (replay[f"rows_{name}"][waits] for name in ("rank", "operation", "core"))
+    core[workload.rank_offsets[owner] + number] = place
+    operation = row - workload.rank_offsets[rank[row]]
+    columns = [each.astype(np.int32) for each in (rank[row], operation, core[row])]
+    columns += [replay[name][row].astype(np.int64) for name in ("begin_ps", "end_ps")]
+    return pa.Table.from_arrays([to_arrow(each) for each in columns], schema=CORE_CALLS_SCHEMA)
 
 
 def _replayed(replay: Arrays, model: int, first_id: np.ndarray) -> tuple[np.ndarray, ...]:

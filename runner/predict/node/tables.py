@@ -25,6 +25,15 @@ CORES_SCHEMA: Final = pa.schema(
         pa.field("creator_id", pa.int64(), nullable=False),  # instance_id of what created it; -1: nothing
     ]
 )
+CORE_CALLS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),  # MPI rank
+        pa.field("operation_id", pa.int32(), nullable=False),  # index of the operation within the rank
+        pa.field("core", pa.int32(), nullable=False),  # that waited in it; -1: none
+        pa.field("start_ps", pa.int64(), nullable=False),  # when it begins
+        pa.field("end_ps", pa.int64(), nullable=False),  # when it ends
+    ]
+)
 TASK_INSTANCES_SCHEMA: Final = pa.schema(
     [
         pa.field("rank", pa.int32(), nullable=False),  # MPI rank

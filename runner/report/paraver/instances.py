@@ -97,19 +97,22 @@ def _known(key: str, values: np.ndarray, known: np.ndarray) -> pa.Array:
 
 
 def computing(
-    rank: np.ndarray, begin_ps: np.ndarray, end_ps: np.ndarray, rows: CoreRows
+    rank: np.ndarray, begin_ps: np.ndarray, end_ps: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Of states in which ranks compute, in the order of rank and time: (index of the state, begin, end, number of the
-    Paraver state) of what their first threads show. O((states + rows) log)."""
+    Paraver state) of what their first threads show. ``rows``: rank, begin and end of what cores do, in the order of
+    rank and begin. O((states + rows) log)."""
     own: list[tuple[np.ndarray, ...]] = []
-    states, places = (np.searchsorted(each, np.unique(rows.rank)) for each in (rank, rows.rank))
-    states_end, places_end = (np.searchsorted(each, np.unique(rows.rank), "right") for each in (rank, rows.rank))
-    has_rows = np.isin(rank, rows.rank)
+    of_row, start_ps, stop_ps = rows
+    known = np.unique(of_row)
+    states, places = (np.searchsorted(each, known) for each in (rank, of_row))
+    states_end, places_end = (np.searchsorted(each, known, "right") for each in (rank, of_row))
+    has_rows = np.isin(rank, of_row)
     for first, last, row, row_end in zip(
         states.tolist(), states_end.tolist(), places.tolist(), places_end.tolist(), strict=True
     ):
-        own.append(_uncovered(first, begin_ps[first:last], end_ps[first:last], rows.start_ps[row:row_end],
-                              rows.end_ps[row:row_end]))  # fmt: skip
+        own.append(_uncovered(first, begin_ps[first:last], end_ps[first:last], start_ps[row:row_end],
+                              stop_ps[row:row_end]))  # fmt: skip
     alone = np.flatnonzero(~has_rows)
     own.append((alone, begin_ps[alone], end_ps[alone], np.full(len(alone), RUNNING)))
     index, begin, end, number = (np.concatenate(each) for each in zip(*own, strict=True))

@@ -5,8 +5,8 @@ writes it. One application, a task per rank with a thread per core where cores a
 cores did is in instances.py.
 
 * Times are nanoseconds, rounded to nearest. States that round to no duration are left out.
-* Every MPI operation has an event at its begin and one of value 0 at its end, those without duration too. All of them
-  are on the first thread of their rank.
+* Every MPI operation has an event at its begin and one of value 0 at its end, those without duration too. They are on
+  the first thread of their rank, but for those that a core waits in (calls.py).
 * A communication's logical and physical send are the time at which the send was posted, its physical receive is the
   arrival. The logical receive is the time at which the receive was posted, or the arrival where a wildcard receive may
   have taken the message.
@@ -31,7 +31,8 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.collective_sizes import CollectiveSizes, collective_sizes
 from manyscale.runner.report.core_rows import CoreRows, core_rows
-from manyscale.runner.report.operation_times import column, operation_times, receive_rows
+from manyscale.runner.report.operation_times import column, receive_rows
+from manyscale.runner.report.paraver.calls import Calls, calls_of, waiting
 from manyscale.runner.report.paraver.files import opened_prv
 from manyscale.runner.report.paraver.hierarchy import Hierarchy
 from manyscale.runner.report.paraver.instances import computing, records_of
@@ -47,8 +48,9 @@ def write(result: Result, directory: Path) -> None:
     threads = _hierarchy(result, rows)
     who = threads.who_of_ranks
     instances = [] if rows is None else records_of(rows, threads)
-    records = [_states(result, who, rows), *instances[:1], _events(result, who), *instances[1:]]
-    records.append(_communications(result, who))
+    calls = calls_of(result, threads)
+    records = [_states(result, who, rows, calls), *instances[:1], *waiting(calls, threads.who)]
+    records += [_events(result, calls, threads.who), *instances[1:], _communications(result, calls, threads.who)]
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
     with opened_prv(directory / "trace.prv") as file:
         file.write(threads.header(result.workload, end_ns).encode())
@@ -75,16 +77,16 @@ def _hierarchy(result: Result, rows: CoreRows | None) -> Hierarchy:
     return Hierarchy(index, width, used)
 
 
-def _states(result: Result, who: list[str], rows: CoreRows | None) -> Records:
-    """Of first threads: states of ranks; where cores tell what a rank computes, what they leave over (instances.py)."""
+def _states(result: Result, who: list[str], rows: CoreRows | None, calls: Calls) -> Records:
+    """Of first threads: states of ranks; where cores tell what a rank computes or waits for, what they leave over."""
     rank, state = column(result.ranks, "rank"), column(result.ranks, "state")
     start, stop = column(result.ranks, "start_ps"), column(result.ranks, "end_ps")
     number = np.array([labels.STATE_NUMBERS[name] for name in STATES], np.int64)[state]
     if rows is not None:
         is_compute = state == STATES.index("compute")
         mine = np.flatnonzero(is_compute)
-        index, *parts, own = computing(rank[mine], start[mine], stop[mine], rows)
-        others = np.flatnonzero(~is_compute)
+        index, *parts, own = computing(rank[mine], start[mine], stop[mine], calls.with_waiting(rows))
+        others = np.flatnonzero(~is_compute & ~calls.of_cores[rank])
         rank = np.concatenate((rank[others], rank[mine][index]))
         start, stop = (np.concatenate((a[others], b)) for a, b in zip((start, stop), parts, strict=True))
         number = np.concatenate((number[others], own))
@@ -104,11 +106,11 @@ def _states(result: Result, who: list[str], rows: CoreRows | None) -> Records:
     return Records(begin, end, lines)
 
 
-def _events(result: Result, who: list[str]) -> Records:
+def _events(result: Result, calls: Calls, who: list[str]) -> Records:
     """Record 2i is the begin of operation i, record 2i + 1 its end."""
     workload = result.workload
-    time = nanoseconds(np.stack(operation_times(workload, result.ranks), axis=1)).ravel()
-    kind, rank = workload.column("operations", "kind"), workload.column("operations", "rank")
+    time = nanoseconds(np.stack((calls.begin_ps, calls.end_ps), axis=1)).ravel()
+    kind, place = workload.column("operations", "kind"), calls.thread
     prefix = [f"2:{name}" for name in who]
     calls = [labels.CALLS[known] for known in OperationKind]
     label = [f":{event}:{value}" for event, value in calls] + [f":{event}:0" for event, _ in calls]
@@ -118,7 +120,7 @@ def _events(result: Result, who: list[str]) -> Records:
         operation, is_end = np.divmod(rows, 2)
         call = picked(label, kind[operation] + is_end * len(calls))
         details = collective_details(sizes, np.where(is_end, -1, operation))
-        return join(picked(prefix, rank[operation]), integers(time[rows]), call, details, "\n")
+        return join(picked(prefix, place[operation]), integers(time[rows]), call, details, "\n")
 
     return Records(time, time, lines)
 
@@ -139,15 +141,16 @@ def collective_details(sizes: CollectiveSizes, operation: np.ndarray) -> pa.Arra
     return pa.concat_arrays([texts, text_array([""])]).take(to_arrow(place))
 
 
-def _communications(result: Result, who: list[str]) -> Records:
+def _communications(result: Result, calls: Calls, who: list[str]) -> Records:
     """Messages in the order of their sends."""
     messages = result.messages
-    source, destination = column(messages, "source"), column(messages, "destination")
+    destination = column(messages, "destination")
     send, physical = (nanoseconds(column(messages, name)) for name in ("send_ps", "receive_ps"))
     size, tag = column(messages, "bytes"), column(messages, "tag")
     row = receive_rows(result.workload)[column(messages, "message_id")]
-    begin, _ = operation_times(result.workload, result.ranks)
-    logical = np.where(row >= 0, nanoseconds(np.append(begin, 0)[row]), physical)
+    logical = np.where(row >= 0, nanoseconds(np.append(calls.begin_ps, 0)[row]), physical)
+    source = calls.thread[result.workload.send_rows[column(messages, "message_id")]]
+    destination = np.where(row >= 0, np.append(calls.thread, 0)[row], calls.first[destination])
 
     def lines(rows: np.ndarray) -> pa.Array:
         sent = integers(send[rows])

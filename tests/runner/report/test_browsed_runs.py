@@ -34,7 +34,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_s_traces_hold_what_its_tables_do(tmp_path: Path, name: str) -> None:
     study = {"schema": 1, "target": "marenostrum3", "mapping": {"cores_per_rank": 4}, **RUNS[name]}
-    manyscale.run(study, tmp_path / "run", executor="local")
+    found = manyscale.run(study, tmp_path / "run", executor="local")
     cores = pq.read_table(tmp_path / "run" / "timeline" / "cores.parquet").to_pylist()
     trace = paraver_check.check(next((tmp_path / "run").glob("trace.prv*")))
     shown = {row["rank"] for row in cores}
@@ -42,6 +42,10 @@ def test_a_run_s_traces_hold_what_its_tables_do(tmp_path: Path, name: str) -> No
     ids = {row["instance_id"] for row in cores if (row["start_ps"] + 500) // 1000 < (row["end_ps"] + 500) // 1000}
     events = [pairs for mine in trace.events.values() for _, pairs in mine]
     assert {pairs[60000028] - 1 for pairs in events if pairs.get(60000028, 0)} == ids
+    if name == "inside tasks":
+        waits = sum(end - begin for mine in trace.states.values() for begin, end, state in mine if state not in (1, 7))
+        assert waits == pytest.approx(found.statistics["cores.blocked"].value * 1e9, rel=1e-6)
+        assert {thread for (_, thread), mine in trace.events.items() for _, pairs in mine if 50000001 in pairs} > {1}
     if name == "simulated":
         known = pq.read_table(tmp_path / "run" / "timeline" / "task_instances.parquet").to_pylist()
         for number, column in ((42000050, "instructions"), (42000000, "first_cache_misses")):

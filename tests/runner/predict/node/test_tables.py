@@ -57,7 +57,10 @@ def test_codes_below_zero_are_the_initial_task():
 
 
 # One rank of three operations that end at 100, 300 and 400; before them it computes 60, 150 and 0 ps.
-WORKLOAD = SimpleNamespace(**vars(named(("f", "", 0), ("g", "", 0))), rank_offsets=np.array([0, 3]), num_ranks=1)
+WORKLOAD = SimpleNamespace(
+    **vars(named(("f", "", 0), ("g", "", 0))), rank_offsets=np.array([0, 3]), num_ranks=1, num_operations=3,
+    column=lambda level, name: {("operations", "rank"): np.zeros(3, np.int32)}[level, name],
+)  # fmt: skip
 END = np.array([100, 300, 400])
 COMPUTE = np.array([60, 150, 0])
 
@@ -146,14 +149,18 @@ def test_cells_without_times_are_not_on_cores():
 def test_what_takes_the_ratio_of_its_type_says_so():
     """Beside a cell that was simulated: phases of bursts, and what the replay scheduled, of which communication is left
     out."""
-    names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type", "instance", "creator")
-    replayed = [(0, 1, 20, 30, 7, 0, 2, 0), (0, 1, 30, 40, -1, -1, -1, -1)]
+    names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type", "instance", "creator", "operation")
+    replayed = [(0, 1, 20, 30, 7, 0, 2, 0, -1), (0, 1, 30, 40, -1, -1, -1, -1, 1)]
     replay = {f"rows_{name}": np.array([row[i] for row in replayed]) for i, name in enumerate(names)}
+    replay["begin_ps"] = np.array([90, 250, 390])
     plan, cells = [Cell(0, 1, 0, 0, 1)], [cell([35], [(0, 2, 1, 1, 5, 35, 200, 400)])]
     schedules = [schedule([(0, 1, 0, 0, 0, 60)], [(1, 40)])]
     found = built(schedules, plan, cells, replay)
     rows = [(row["task_instance_id"], row["start_ps"], row["model"]) for row in found["cores"].to_pylist()]
     assert rows == [(1, 0, "ratio"), (7, 20, "ratio"), (2, 190, "detailed")]
+    assert [tuple(row.values()) for row in found["core_calls"].to_pylist()] == [
+        (0, 0, -1, 90, 100), (0, 1, 1, 250, 300), (0, 2, -1, 390, 400),
+    ]  # fmt: skip
     found = built(schedules, replay=replay)
     assert set(found["cores"].column("model").to_pylist()) == {"burst"}
 
