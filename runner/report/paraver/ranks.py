@@ -112,13 +112,13 @@ def _events(result: Result, calls: Calls, who: list[str]) -> Records:
     time = nanoseconds(np.stack((calls.begin_ps, calls.end_ps), axis=1)).ravel()
     kind, place = workload.column("operations", "kind"), calls.thread
     prefix = [f"2:{name}" for name in who]
-    calls = [labels.CALLS[known] for known in OperationKind]
-    label = [f":{event}:{value}" for event, value in calls] + [f":{event}:0" for event, _ in calls]
+    known = [labels.CALLS[each] for each in OperationKind]
+    label = [f":{event}:{value}" for event, value in known] + [f":{event}:0" for event, _ in known]
     sizes = collective_sizes(workload)
 
     def lines(rows: np.ndarray) -> pa.Array:
         operation, is_end = np.divmod(rows, 2)
-        call = picked(label, kind[operation] + is_end * len(calls))
+        call = picked(label, kind[operation] + is_end * len(known))
         details = collective_details(sizes, np.where(is_end, -1, operation))
         return join(picked(prefix, place[operation]), integers(time[rows]), call, details, "\n")
 
