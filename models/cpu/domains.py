@@ -9,6 +9,7 @@ from manyscale.models.workload.domain import (
     TAKES,
     Domain,
     LeavesOut,
+    Refuses,
     left_long,
     left_open,
     left_short,
@@ -27,6 +28,7 @@ _NO_TIMES: Final = LeavesOut(
     Severity.forbids,
     "the trace has no times to predict from; manyscale plan and profile read it",
 )
+_ONE_KIND: Final = Refuses("simulates cores of one kind; leave node.core_kinds out, or use model.cpu: burst")
 _NODE: Final = {"nodes": (), "node.sockets": (), "node.cores_per_socket": ()}
 _CORES: Final = {
     **_NODE,
@@ -47,13 +49,14 @@ BURST: Final = Domain(
         "tasks": TAKES,
         "neighbours": APART,
         "sockets": APART,
+        "unlike-cores": TAKES,
         "address-translation": APART,
         "prefetchers": APART,
         "dram-rows": APART,
         "free-instructions": APART,
         "free-mispredictions": APART,
     },
-    {**_NODE, "node.caches": ("tasks",)},
+    {**_NODE, "node.caches": ("tasks",), "node.core_kinds": ("unlike-cores",)},
 )
 DETAILED: Final = Domain(
     {
@@ -63,6 +66,7 @@ DETAILED: Final = Domain(
         "tasks": TAKES,
         "neighbours": _NEIGHBOURS,
         "sockets": TAKES,
+        "unlike-cores": _ONE_KIND,
         "address-translation": _TRANSLATION,
         "prefetchers": TAKES,
         "dram-rows": TAKES,

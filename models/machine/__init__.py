@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import Field, SerializeAsAny, model_validator
 
 from manyscale.models.machine.blocks import Extensible
-from manyscale.models.machine.processor import Cache, Core, MainMemory, Numa, Tlb
+from manyscale.models.machine.processor import Cache, Core, CoreKind, MainMemory, Numa, Tlb
 from manyscale.models.machine.storage import Storage
 from manyscale.models.machine.topology import Topology, most_nodes
 from manyscale.models.workload.parameters import (
@@ -47,6 +47,9 @@ class Node(Extensible):
     """What lies between the sockets of a node."""
     core: Core | None = None
     """The core: its width, buffers, units and the cost of each class of instruction."""
+    core_kinds: tuple[CoreKind, ...] = ()
+    """The kinds of cores of a node whose cores are not all alike, such as big and little ones, for the model `burst`:
+    how many there are of each, the first cores first, and their speed."""
     num_gpus: CountOrNone = Field(default=0, alias="gpus")
     """The number of GPUs, which are all alike."""
 
@@ -56,6 +59,13 @@ class Node(Extensible):
             raise ValueError(
                 f"{self.num_cores:,} cores (sockets times cores_per_socket); up to {MOST_CORES:,} can be modelled"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _every_core_is_of_a_kind(self) -> Node:
+        count = sum(kind.cores for kind in self.core_kinds)
+        if self.core_kinds and count != self.num_cores:
+            raise ValueError(f"core_kinds: they are {count} cores in all, and the node has {self.num_cores}")
         return self
 
     @model_validator(mode="after")
@@ -69,6 +79,11 @@ class Node(Extensible):
     @property
     def num_cores(self) -> int:
         return self.sockets * self.cores_per_socket
+
+    @property
+    def core_speeds(self) -> tuple[float, ...]:
+        """Of each core, in their order; empty where all are alike."""
+        return tuple(kind.speed for kind in self.core_kinds for _ in range(kind.cores))
 
 
 CollectiveChoice: TypeAlias = str | Mapping[str, Any] | SerializeAsAny[Strict]  # models.network knows which

@@ -44,13 +44,15 @@ _CONTROL: Final = np.dtype(
 
 
 class _Burst(NamedTuple):
-    """``control``: one record, ``per_speedup``: factor on pieces of instances that create others. ``factors``: of the
-    jitter, one for none. ``tree`` int64[2 x cores, rounded up]: when each core, and the first of each two, is to be
-    advanced. ``since_ps`` int64[cores]: begin of its stretch. For the others see ScheduledPhases."""
+    """``control``: one record, ``per_speedup``: factor on pieces of instances that create others. ``per_core``
+    float64[cores]: factor on pieces by core. ``factors``: of the jitter, one for none. ``tree`` int64[2 x cores,
+    rounded up]: when each core, and the first of each two, is to be advanced. ``since_ps`` int64[cores]: begin of its
+    stretch. For the others see ScheduledPhases."""
 
     control: np.ndarray
     scheduler: Scheduler
     piece_ps: np.ndarray
+    per_core: np.ndarray
     factors: np.ndarray
     tree: np.ndarray
     since_ps: np.ndarray
@@ -83,6 +85,8 @@ def run_phases(
     *,
     seed: int = 0,
     share_group: np.ndarray | None = None,
+    speed: np.ndarray | None = None,
+    size: np.ndarray | None = None,
     first_repetition: int = 0,
     repetitions: int = 1,
     jitter: float = 0.0,
@@ -90,9 +94,11 @@ def run_phases(
 ) -> ScheduledPhases:
     """Schedule phases [first_phase, end_phase), ``repetitions`` times, each from time 0 on.
 
-    ``piece_ps`` int64[pieces]: what each takes. Those of instances that create others are divided by the runtime
-    system's creator_speedup here. Repetition r is the same whichever is ``first_repetition``. Working memory is that of
-    the largest phase, and 40 B a stretch if they are kept.
+    ``piece_ps`` int64[pieces]: what each takes on a core of the ``speed`` 1 (float64[cores]; all are, by default).
+    Those of instances that create others are divided by the runtime system's creator_speedup here. ``size``
+    float64[instances]: what the policy predicted-critical-path knows of each beforehand, by default nothing. Repetition
+    r is the same whichever is ``first_repetition``. Working memory is that of the largest phase, and 40 B a stretch if
+    they are kept.
 
     Raises WorkloadError if a phase cannot end, ValueError for arguments that make no sense.
     """
@@ -105,8 +111,20 @@ def run_phases(
         raise ValueError(f"{repetitions} repetitions with a jitter of {jitter}; neither may be negative")
     if np.any(program.step_action == Action.operation):
         raise ValueError(f"rank {program.rank} calls MPI inside its phases: its task graph has to join the replay")
+    per_core = np.ones(num_cores) if speed is None else 1.0 / np.asarray(speed, np.float64)
+    if len(per_core) != num_cores:
+        raise ValueError(f"{len(per_core)} speeds of {num_cores} cores")
     durations = read_only(piece_ps, np.int64)
-    scheduler = new_scheduler(program, num_cores, runtime, seed, share_group=share_group, predicted_ps=durations)
+    scheduler = new_scheduler(
+        program,
+        num_cores,
+        runtime,
+        seed,
+        share_group=share_group,
+        predicted_ps=durations,
+        size=size,
+        speed=None if speed is None else np.asarray(speed, np.float64),
+    )
     factors = _factors(jitter) if jitter > 0 else np.ones(1)
     result = ScheduledPhases(
         makespan_ps=np.zeros((repetitions, end - first_phase), np.int64),
@@ -121,7 +139,7 @@ def run_phases(
     tree = np.full(2 << max(num_cores - 1, 1).bit_length(), NEVER, np.int64)
     if not _run(
         _Burst(
-            control, scheduler, durations, factors, tree, np.zeros(num_cores, np.int64), result.makespan_ps,
+            control, scheduler, durations, per_core, factors, tree, np.zeros(num_cores, np.int64), result.makespan_ps,
             result.busy_ps, result.stretches,
         )
     ):  # fmt: skip
@@ -176,12 +194,12 @@ def _earliest(tree):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def _duration(burst, me, drawn):  # type: ignore[no-untyped-def]
+def _duration(burst, core, me, drawn):  # type: ignore[no-untyped-def]
     """What the piece of a core takes."""
     duration_ps = burst.piece_ps[me.piece]
-    factor = 1.0
+    factor = burst.per_core[core]
     if burst.factors.shape[0] > 1:
-        factor = burst.factors[mix(drawn, np.uint64(me.instance)) >> np.uint64(52)]
+        factor *= burst.factors[mix(drawn, np.uint64(me.instance)) >> np.uint64(52)]
     per_speedup = burst.control[0].per_speedup
     if per_speedup != 1.0 and burst.scheduler.instance[me.row].flags & CREATES:
         factor *= per_speedup
@@ -228,7 +246,7 @@ def _run_phase(burst, repetition, phase, drawn):  # type: ignore[no-untyped-def]
         if code == PIECE:
             next_ps = me.start_ps
             if me.piece >= 0:
-                duration_ps = _duration(burst, me, drawn)
+                duration_ps = _duration(burst, core, me, drawn)
                 burst.busy_ps[core] += duration_ps
                 next_ps += duration_ps
         elif code == PHASE_END:

@@ -124,6 +124,8 @@ class NodeSimulation:
         if pieces.stack is not None:
             self._piece["stack"], self._piece["end_stack"] = pieces.stack.T
         self._piece["given_ps"] = given
+        # what a runtime system that learns knows of an instance before it runs
+        self._instructions = np.bincount(program.piece_instance, pieces.num_instructions, program.num_instances)
         self._piece["empty_ps"] = 0 if empty_ps is None else empty_ps
         self._piece["beside_ps"] = 0 if beside_ps is None else beside_ps
         self.start()
@@ -137,6 +139,7 @@ class NodeSimulation:
             scheduler=new_scheduler(
                 self._program, num_cores, self._runtime, self._seed,
                 share_group=last_cache_of(self._node, num_cores), predicted_ps=self._piece["given_ps"].copy(),
+                size=self._instructions,
             ),
             cores=self._cores,
             memory=self.memory,

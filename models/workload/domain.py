@@ -39,6 +39,7 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "tasks": "phases with task instances",
         "neighbours": "ranks that share a node, and with it caches and memory",
         "sockets": "a target whose sockets are apart (node.numa)",
+        "unlike-cores": "a target with several kinds of cores in a node (node.core_kinds)",
         "address-translation": "a target that names its TLBs",
         "prefetchers": "a target whose caches prefetch",
         "dram-rows": "a target that names rows and banks of its DRAM",

@@ -3,6 +3,8 @@ nothing. Those of nodes and GPUs take a second to load, so they are imported whe
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
@@ -15,10 +17,17 @@ from manyscale.runner.registry import lookup, names
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks import full
 
+_OF_ONE_KIND: Final = ("detailed", "interval", "amm")  # the models whose domain refuses unlike cores
+
 
 def phase_source(case: Case) -> PhaseSource:
     """That of the study's CPU model, with one of launches before it where there are any. Raises UserError."""
     name = case.study.model.cpu
+    if case.machine.node.core_kinds and name in _OF_ONE_KIND:
+        raise UserError(
+            f"model.cpu: {name} simulates cores of one kind, and target {case.machine.name} has several "
+            "(node.core_kinds); leave these out, or use model.cpu: burst"
+        )
     source: PhaseSource = lookup("phase-times", name)(case) if name in names("phase-times") else TracedTimes(case)
     return _with_launches(case, source)
 
@@ -67,9 +76,15 @@ def burst(case: Case) -> PhaseSource:
     # where an iteration ends is known of task instances alone, and its repetitions have to follow each other
     repeats = case.traced is not case.workload and bool(case.traced.tables["events"].num_rows)
     repeats = repeats and study.sampling.ranks in ("auto", "full")
-    if not (
-        wide or jitter or repeats or study.options(RuntimeSystem) != RuntimeSystem() or study.ipc_correction.task_types
-    ):
+    kinds = bool(case.machine.node.core_kinds)
+    if kinds and not case.traced.tables["events"].num_rows:
+        raise UserError(
+            f"target {case.machine.name}: has several kinds of cores (node.core_kinds), on which task instances are "
+            f"scheduled, and {study.workload.path} has none; trace the program with `manyscale trace --level tasks`, "
+            "or leave node.core_kinds out"
+        )
+    chosen = study.options(RuntimeSystem) != RuntimeSystem() or study.ipc_correction.task_types
+    if not (wide or jitter or repeats or kinds or chosen):
         return TracedTimes(case)
     if study.sampling.ranks not in ("auto", "full"):
         raise UserError(

@@ -41,6 +41,7 @@ from manyscale.models.node.scheduler.kernel import (
     advance,
     begin_phase,
 )
+from manyscale.models.node.scheduler.learning import Learning
 from manyscale.models.node.scheduler.ready_queues import ReadyQueues
 from manyscale.models.node.scheduler.scheduler import ProgramArrays, Scheduler
 
@@ -312,6 +313,7 @@ def scheduler_of(nodes, node):  # type: ignore[no-untyped-def]
     every = nodes.scheduler
     program = every.program
     queues = every.queues
+    learning = every.learning
     b = nodes.bounds
     return Scheduler(
         every.core[b[0, node, 0] : b[0, node, 1]],
@@ -348,5 +350,13 @@ def scheduler_of(nodes, node):  # type: ignore[no-untyped-def]
             queues.heap[b[28, node, 0] : b[28, node, 1]],
             queues.heap_size[b[29, node, 0] : b[29, node, 1]],
             queues.bottom_level[b[30, node, 0] : b[30, node, 1]],
+            queues.is_slow[b[31, node, 0] : b[31, node, 1]],
+        ),
+        Learning(
+            learning.task_type[b[32, node, 0] : b[32, node, 1]],
+            learning.size[b[33, node, 0] : b[33, node, 1]],
+            learning.spent_ps[b[34, node, 0] : b[34, node, 1]],
+            learning.seen[b[35, node, 0] : b[35, node, 1]],
+            learning.control[b[36, node, 0] : b[36, node, 1]],
         ),
     )

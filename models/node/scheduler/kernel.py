@@ -17,7 +17,7 @@ chunk of the loop that was begun first; a ready instance, by policy. Conventions
 Instances are *rows* here: 0 is the initial task, others count from 1 in each phase.
 
 Cost: O(1) a step, O(successors) a completion, O(ready queue) a take, and O(cores / 64) where a core is woken; a phase
-begins with O(its instances), of critical path first O(its steps and edges).
+begins with O(its instances), by critical path O(its steps and edges).
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ from manyscale.models.node.scheduler.codes import (
     UNDEFERRED,
     WAITS,
 )
+from manyscale.models.node.scheduler.learning import note_end, note_piece
 from manyscale.models.node.scheduler.phase import begin_phase
-from manyscale.models.node.scheduler.ready_queues import DATA_REUSE, lowest_bit, put, remove_reused, take
+from manyscale.models.node.scheduler.ready_queues import DATA_REUSE, LEARNED, lowest_bit, put, remove_reused, take
 from manyscale.models.node.scheduler.waits import suspend, synchronise
 
 __all__ = ["CREATES", "DONE", "IDLE", "OPERATION", "PHASE_END", "PIECE", "advance", "begin_phase"]
@@ -75,8 +76,13 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
     row = np.int64(me.row)
     step = np.int64(0)
     near = np.int64(core)
+    learns = sch.queues.control[0].policy == LEARNED
     if row >= 0:
-        step = sch.instance[row].step + (why == STEP_DONE)
+        step = sch.instance[row].step
+        if why == STEP_DONE:
+            if learns:
+                note_piece(sch, row, step, time_ps - me.start_ps)
+            step += 1
     elif me.is_idle:
         leave_idle(sch, core)
     while True:
@@ -128,6 +134,8 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 row = np.int64(-1)
                 continue
         if finished >= 0:
+            if learns:
+                note_end(sch, finished)
             caller = _complete(sch, core, finished, finished == row)
             if finished == row:
                 goes_on_with = caller

@@ -1,24 +1,24 @@
-"""How a phase begins: the state of its instances and of the cores, and, for the policy critical-path, bottom levels."""
+"""How a phase begins: the state of its instances and of the cores, and bottom levels for policies by critical path."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import inner, inner_inlined, separate
-from manyscale.models.node.program.node_program import Action, InstanceFlag
+from manyscale.models.kernels import inner_inlined, separate
+from manyscale.models.node.program.node_program import InstanceFlag
+from manyscale.models.node.scheduler.bottom_levels import find_bottom_levels
 from manyscale.models.node.scheduler.codes import CREATES, LOOKING, NOTHING, STARTING
-from manyscale.models.node.scheduler.ready_queues import CRITICAL_PATH
+from manyscale.models.node.scheduler.learning import forget
+from manyscale.models.node.scheduler.ready_queues import CRITICAL_PATH, LEARNED
 
 _CHUNK = int(InstanceFlag.chunk)
-_COMPUTE, _CREATE, _CALL = int(Action.compute), int(Action.create), int(Action.call)
-_BEGIN_GROUP, _BARRIER = int(Action.begin_group), int(Action.barrier)
 
 
 @separate
 def begin_phase(sch, phase, time_ps):  # type: ignore[no-untyped-def]
     """The initial task's steps of a phase stand on core 0, all other cores are idle; call ``advance(sch, 0, time_ps)``.
 
-    O(instances of the phase + cores), with critical path first O(its steps and edges).
+    O(instances of the phase + cores), by critical path O(its steps and edges).
     """
     program = sch.program
     node = sch.node[0]
@@ -64,8 +64,11 @@ def begin_phase(sch, phase, time_ps):  # type: ignore[no-untyped-def]
     sch.queues.control[0].num_draws = 0
     sch.queues.control[0].order = 0
     sch.queues.heap_size[0] = 0
-    if sch.queues.control[0].policy == CRITICAL_PATH:
-        _find_bottom_levels(sch, end - base)
+    policy = sch.queues.control[0].policy
+    if policy == CRITICAL_PATH:
+        find_bottom_levels(sch, end - base)
+    elif policy == LEARNED:
+        forget(sch, end - base)
 
 
 @inner_inlined
@@ -110,48 +113,3 @@ def _reset_cores(sch, time_ps):  # type: ignore[no-untyped-def]
     for lock in range(sch.lock.shape[0]):
         sch.lock[lock].holder = -1
         sch.lock[lock].first = -1
-
-
-@separate
-def _find_bottom_levels(sch, num_rows):  # type: ignore[no-untyped-def]
-    """Of each instance its own predicted work and the longest way to the end after it: over its successors, or what its
-    parent does after it has waited for it. Children are created later than their parents and successors later than
-    predecessors, so each parent's children are done backwards, and parents forwards. O(steps + edges)."""
-    create_ps = sch.node[0].create_ps
-    base = sch.node[0].base
-    bottom_level = sch.queues.bottom_level
-    for row in range(num_rows):
-        bottom_level[row] = _work(sch, sch.instance[row])
-    for row in range(num_rows):
-        state = sch.instance[row]
-        if not state.flags & CREATES:
-            continue
-        # After the instance, then after a step of it
-        rest_ps = bottom_level[row] - _work(sch, state)
-        waited_ps = np.int64(0)
-        for step in range(state.end_step - 1, state.step - 1, -1):
-            action = sch.step_action[step]
-            target = sch.step_target[step]
-            if action == _COMPUTE:
-                rest_ps += sch.predicted_ps[target]
-            elif action == _CREATE or action == _CALL:
-                child = target - base
-                longest = waited_ps if action == _CREATE else rest_ps
-                for edge in range(sch.instance[child].first_successor, sch.instance[child + 1].first_successor):
-                    longest = max(longest, bottom_level[sch.successor[edge] - base])
-                bottom_level[child] += longest
-                rest_ps += create_ps
-            elif action <= _BARRIER and action != _BEGIN_GROUP:
-                waited_ps = rest_ps
-
-
-@inner
-def _work(sch, state):  # type: ignore[no-untyped-def]
-    """Predicted time of an instance's own steps."""
-    work_ps = np.int64(0)
-    for step in range(state.step, state.end_step):
-        if sch.step_action[step] == _COMPUTE:
-            work_ps += sch.predicted_ps[sch.step_target[step]]
-        elif sch.step_action[step] <= _CALL:
-            work_ps += sch.node[0].create_ps
-    return work_ps

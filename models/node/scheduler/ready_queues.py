@@ -8,8 +8,12 @@ Work stealing takes from the first queue that is not empty from a drawn core on,
 there is something (the draws of Blumofe and Leiserson, Scheduling Multithreaded Computations by Work Stealing, J. ACM
 46(5), 1999, repeated until one succeeds, at no cost). Draws are hashes of (seed, how many there were before).
 
-Cost: O(1), of critical path O(log ready); a take also looks at each priority until it finds an instance, a steal at
-cores / 64 words.
+By critical path a core that is slower than others takes the instance with the shortest way to the end, so that the
+others are there for what is critical (as the runtime system CATS does: Chronaki et al., "Criticality-aware dynamic task
+scheduling for heterogeneous architectures", ICS 2015).
+
+Cost: O(1), by critical path O(log ready), on a slower core O(ready); a take also looks at each priority until it finds
+an instance, a steal at cores / 64 words.
 """
 
 from __future__ import annotations
@@ -23,13 +27,14 @@ from manyscale.models.kernels.event_heap import event_record, pop, push
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.scheduler.runtime_system import Policy
 
-FIFO, LIFO, WORK_STEALING, CRITICAL_PATH, DATA_REUSE = 0, 1, 2, 3, 4
+FIFO, LIFO, WORK_STEALING, CRITICAL_PATH, DATA_REUSE, LEARNED = 0, 1, 2, 3, 4, 5
 POLICY_NUMBER: Final[dict[Policy, int]] = {
     "fifo": FIFO,
     "lifo": LIFO,
     "work-stealing": WORK_STEALING,
     "critical-path": CRITICAL_PATH,
     "data-reuse": DATA_REUSE,
+    "predicted-critical-path": LEARNED,
 }
 _ROW_BITS: Final = 32
 _ROW: Final = (1 << _ROW_BITS) - 1
@@ -46,6 +51,7 @@ class ReadyQueues(NamedTuple):
     heap: np.ndarray  # of events, see ``_put_in_heap``
     heap_size: np.ndarray
     bottom_level: np.ndarray
+    is_slow: np.ndarray  # uint8[cores], of those slower than others; empty where all are alike, or it does not matter
 
 
 # ``longest``: more than any bottom level
@@ -60,21 +66,24 @@ _LINK: Final = np.dtype([("before", "i4"), ("after", "i4")])
 
 
 def new_queues(
-    policy: Policy, num_rows: int, num_cores: int, num_groups: int, num_levels: int, seed: int, longest: int
-) -> ReadyQueues:
+    policy: Policy, num_rows: int, num_cores: int, num_groups: int, num_levels: int, seed: int, longest: int,
+    speed: np.ndarray | None = None,
+) -> ReadyQueues:  # fmt: skip
     """Empty queues for rows 0 to ``num_rows`` - 1 of ``num_levels`` priorities, level 0 first. ``longest``: more than
     any bottom level. Raises ValueError where these and the priorities are too large together."""
     number = POLICY_NUMBER[policy]
-    is_heap = number == CRITICAL_PATH
+    is_heap = number in (CRITICAL_PATH, LEARNED)
     if is_heap and num_levels * longest >= 1 << 63:
-        raise ValueError(f"{num_levels} priorities of ways of up to {longest} ps do not fit the policy critical-path")
+        raise ValueError(f"{num_levels} priorities of ways of up to {longest} ps do not fit the policy {policy}")
     control = np.zeros(1, _CONTROL)
     control["policy"], control["num_levels"], control["num_cores"] = number, num_levels, num_cores
     control["num_groups"], control["seed"] = num_groups, np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
     control["longest"] = longest
-    num_lists = {WORK_STEALING: num_cores, DATA_REUSE: num_cores + num_groups + 1, CRITICAL_PATH: 0}.get(number, 1)
+    num_lists = {WORK_STEALING: num_cores, DATA_REUSE: num_cores + num_groups + 1, CRITICAL_PATH: 0, LEARNED: 0}.get(
+        number, 1
+    )
     lists = np.full(num_lists * num_levels, -1, np.int64).view(_LIST)
-    num_links = {DATA_REUSE: 3, CRITICAL_PATH: 0}.get(number, 1)
+    num_links = {DATA_REUSE: 3, CRITICAL_PATH: 0, LEARNED: 0}.get(number, 1)
     return ReadyQueues(
         control=control,
         list=lists,
@@ -83,6 +92,7 @@ def new_queues(
         heap=np.zeros(num_rows if is_heap else 0, event_record(np.dtype(np.int64))),
         heap_size=np.zeros(1, np.int64),
         bottom_level=np.zeros(num_rows if is_heap else 0, np.int64),
+        is_slow=(speed < speed.max() if is_heap and speed is not None else np.zeros(0)).astype(np.uint8),
     )
 
 
@@ -165,7 +175,9 @@ def take(queues, core, group):  # type: ignore[no-untyped-def]
 def _take_elsewhere(queues, core, group):  # type: ignore[no-untyped-def]
     control = queues.control[0]
     levels = control.num_levels
-    if control.policy == CRITICAL_PATH:
+    if control.policy == CRITICAL_PATH or control.policy == LEARNED:
+        if queues.is_slow.shape[0] > 0 and queues.is_slow[core]:
+            return _take_last_of_heap(queues), False
         return pop(queues.heap, queues.heap_size) & _ROW, False
     if control.policy == WORK_STEALING:
         bit = np.uint64(1) << np.uint64(core & 63)
@@ -225,6 +237,25 @@ def _victim(occupied, control):  # type: ignore[no-untyped-def]
             at = 0
         word = occupied[at]
     return (at << 6) + lowest_bit(word)
+
+
+@separate
+def _take_last_of_heap(queues):  # type: ignore[no-untyped-def]
+    """The ready instance with the shortest way to the end, of those the latest. O(ready)."""
+    last = queues.heap_size[0] - 1
+    place = last
+    for other in range((last + 1) >> 1, last):  # those without others below them
+        if queues.heap[other].time > queues.heap[place].time or (
+            queues.heap[other].time == queues.heap[place].time and queues.heap[other].number > queues.heap[place].number
+        ):
+            place = other
+    row = queues.heap[place].number & _ROW
+    if place < last:
+        number, time = queues.heap[last].number, queues.heap[last].time
+        queues.heap_size[0] = place
+        push(queues.heap, queues.heap_size, number, time)
+    queues.heap_size[0] = last
+    return row
 
 
 @inner

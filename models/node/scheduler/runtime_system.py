@@ -9,8 +9,12 @@ from pydantic import Field, field_serializer
 
 from manyscale.models.workload.parameters import Strict, TimePs
 
-Policy: TypeAlias = Literal["fifo", "lifo", "work-stealing", "critical-path", "data-reuse"]
-POLICIES: tuple[Policy, ...] = ("fifo", "lifo", "work-stealing", "critical-path", "data-reuse")
+Policy: TypeAlias = Literal[
+    "fifo", "lifo", "work-stealing", "critical-path", "data-reuse", "predicted-critical-path"
+]  # fmt: skip
+POLICIES: tuple[Policy, ...] = (
+    "fifo", "lifo", "work-stealing", "critical-path", "data-reuse", "predicted-critical-path",
+)  # fmt: skip
 
 
 class RuntimeSystem(Strict):
@@ -18,9 +22,11 @@ class RuntimeSystem(Strict):
 
     ``fifo`` and ``lifo``: the one that has been ready longest, shortest. ``work-stealing``: the latest of the core's
     own queue, else the oldest of another core's, drawn by the study's seed. ``critical-path``: the one with the longest
-    way to the end, by predicted times. ``data-reuse``: one whose last-finished predecessor (or, without predecessors,
-    creator) ran on this core, else on one that shares its last cache, else the oldest. Within each, instances of higher
-    priority go first.
+    way to the end, by the times that the schedule has, which no runtime system knows beforehand.
+    ``predicted-critical-path``: the same by times that it learns of each task type while it runs
+    (scheduler/learning.py). ``data-reuse``: one whose last-finished predecessor (or, without predecessors, creator) ran
+    on this core, else on one that shares its last cache, else the oldest. Within each, instances of higher priority go
+    first.
 
     Costs: ``create``, of each instance, on the creating core; ``schedule``, of taking an instance, and ``complete``, of
     ending it and telling its successors, on the core that executes it; ``steal``, of taking from another core's queue,

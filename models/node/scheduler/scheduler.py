@@ -36,6 +36,7 @@ from manyscale.models.node.scheduler.codes import (
     PIECE,
 )
 from manyscale.models.node.scheduler.kernel import advance, begin_phase
+from manyscale.models.node.scheduler.learning import Learning, new_learning
 from manyscale.models.node.scheduler.ready_queues import ReadyQueues, new_queues
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 
@@ -80,6 +81,7 @@ class Scheduler(NamedTuple):
     idle: np.ndarray  # uint64[words]: a bit per core
     sharers: np.ndarray  # uint64[groups, words]: the cores that share a last cache
     queues: ReadyQueues
+    learning: Learning
 
 
 # ``following``: next of a list of instances, of those that wait for a lock. ``core``: where an instance runs, ran last,
@@ -124,11 +126,15 @@ def new_scheduler(
     *,
     share_group: np.ndarray | None = None,
     predicted_ps: np.ndarray | None = None,
+    size: np.ndarray | None = None,
+    speed: np.ndarray | None = None,
 ) -> Scheduler:
     """A scheduler before its first phase.
 
     ``share_group`` int32[cores]: cores with the same number, from 0 on, share their last cache (all do by default).
     ``predicted_ps`` int64[pieces]: what the policy critical-path goes by, the traced times by default.
+    ``size`` float64[instances]: what predicted-critical-path knows of an instance beforehand, by default nothing.
+    ``speed`` float64[cores]: of cores that are not all alike.
 
     Raises ValueError for no cores, or arrays that do not fit.
     """
@@ -149,6 +155,7 @@ def new_scheduler(
     node["schedule_ps"], node["complete_ps"] = runtime.schedule_ps, runtime.complete_ps
     node["steal_ps"] = runtime.steal_ps
     num_groups = int(group.max()) + 1
+    by_critical_path = runtime.policy in ("critical-path", "predicted-critical-path")
     longest = 1 + int(predicted.sum()) + int(node["create_ps"][0]) * program.num_instances
     return Scheduler(
         core=cores,
@@ -169,7 +176,7 @@ def new_scheduler(
         step_target=read_only(program.step_target, np.int32),
         successor=read_only(program.successor, np.int32),
         first_chunk=read_only(program.first_chunk, np.int32),
-        predicted_ps=read_only(predicted, np.int64),
+        predicted_ps=np.array(predicted if by_critical_path else [], np.int64),
         node=node,
         instance=np.zeros(rows + 1, _INSTANCE),
         loop=np.zeros(loops, _LOOP),
@@ -177,7 +184,8 @@ def new_scheduler(
         lock=np.zeros(program.num_locks, _LOCK),
         idle=np.zeros((num_cores + 63) // 64, np.uint64),
         sharers=_sharers(group, num_groups),
-        queues=new_queues(runtime.policy, rows, num_cores, num_groups, num_levels, seed, longest),
+        queues=new_queues(runtime.policy, rows, num_cores, num_groups, num_levels, seed, longest, speed),
+        learning=new_learning(program, rows, size, learns=runtime.policy == "predicted-critical-path"),
     )
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.models.workload import Workload
+from manyscale.models.workload import Workload, WorkloadError
+from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node.cells import JOINED, WHOLE
 from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.predict.node.instance_ids import ids_in_rank, traced_ids
@@ -19,6 +20,7 @@ from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, Stage
+from manyscale.runner.predict.placement import place_ranks
 from manyscale.runner.predict.stored_arrays import noted
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 from manyscale.runner.study import Study
@@ -61,6 +63,7 @@ def stage(
     repeated = workload if isinstance(workload, RepeatedWorkload) else None
     result = []
     values: dict[str, Any] = {}
+    speeds = _core_speeds(case)
     tasks = np.bincount(base.column("tasks", "rank"), minlength=base.num_ranks)
     most = int(tasks.sum()) * _repetitions(repeated)
     for rank in range(workload.num_ranks):
@@ -87,6 +90,8 @@ def stage(
             inputs["simulated"] = f"simulated phases of rank {rank} {content[-1]}"
             values[inputs["simulated"]] = known
         weight = 8 * int(tasks[rank]) * _repetitions(repeated)
+        if speeds is not None:
+            own["speeds"] = speeds[rank].tolist()
         if repeated is not None:
             rows = slice(int(workload.rank_offsets[rank]), int(workload.rank_offsets[rank + 1]))
             written_out = (repeated.base_operation[rows], repeated.repetition[rows])
@@ -96,6 +101,26 @@ def stage(
         key = unit_key(KIND, VERSION, own, content, seed=study.seed)
         result.append(WorkUnit(key, KIND, own, inputs, max(weight, 1)))
     return Stage(KIND, result, values)
+
+
+def _core_speeds(case: Case) -> np.ndarray | None:
+    """float64[ranks, cores]: of the cores that each rank has, where those of a node are not all alike: the ranks of a
+    node have its cores in their order. Raises UserError where ranks share cores."""
+    node, width = case.machine.node, case.study.mapping.cores_per_rank
+    if not node.core_kinds:
+        return None
+    places, _ = place_ranks(case.study.mapping, case.machine, case.workload.num_ranks, case.study.seed)
+    order = np.argsort(places, kind="stable")
+    first = np.searchsorted(places[order], places[order])
+    number = np.empty(len(places), np.int64)
+    number[order] = np.arange(len(places)) - first
+    cores = number[:, None] * width + np.arange(width)
+    if cores.max() >= node.num_cores:
+        raise UserError(
+            f"mapping.oversubscribe: ranks would share cores of {case.machine.name}, whose cores are of several kinds "
+            "(node.core_kinds); give each rank cores of its own"
+        )
+    return np.asarray(node.core_speeds)[cores]
 
 
 def _repetitions(repeated: RepeatedWorkload | None) -> int:
@@ -154,6 +179,11 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         factor[creation_pieces(program, part.workload)] = 1.0
     factor[is_sleep] = 1.0
     piece_ps = np.rint(program.piece_ps * factor).astype(np.int64)
+    if program.is_coupled and "speeds" in parameters:
+        raise WorkloadError(
+            f"rank {parameters['rank']}: calls MPI inside its phases, which the replay schedules, and that knows one "
+            "kind of core; leave node.core_kinds out"
+        )
     if program.is_coupled:
         types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))
         count = np.array([program.num_instances])
@@ -186,6 +216,10 @@ class _Rank:
         self, program: NodeProgram, piece_ps: np.ndarray, is_sleep: np.ndarray, num_types: int,
         parameters: Mapping[str, Any], inputs: Mapping[str, Any],
     ) -> None:  # fmt: skip
+        self.speed = np.asarray(parameters["speeds"]) if "speeds" in parameters else None
+        slept_ps = piece_ps
+        if self.speed is not None:  # the initial task stays on its first core, and sleep takes as long on any
+            piece_ps = np.where(is_sleep, np.rint(piece_ps * self.speed[0]).astype(np.int64), piece_ps)
         self.program, self.piece_ps, self.num_types, self.parameters = program, piece_ps, num_types, parameters
         traced = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
         self.operation = operation_of_phases(program.phase_operation, traced)
@@ -200,7 +234,7 @@ class _Rank:
             self.tail = _tails(program, self.operation, inputs["part"].workload)
         self.owner = self.operation - self.tail  # the operation whose repetitions are the phase's
         phase = phase_of_pieces(program)
-        self.sleep_ps = np.bincount(phase[is_sleep], piece_ps[is_sleep], minlength=program.num_phases).astype(np.int64)
+        self.sleep_ps = np.bincount(phase[is_sleep], slept_ps[is_sleep], minlength=program.num_phases).astype(np.int64)
         self.phase = phase
 
     def scheduled(self, runtime: RuntimeSystem) -> Arrays:
@@ -254,7 +288,7 @@ class _Rank:
 
         return run_phases(
             self.program, self.parameters["cores"], runtime, self.piece_ps, first, end, seed=self.parameters["seed"],
-            repetitions=repetitions, jitter=self.parameters["jitter"], **options,
+            repetitions=repetitions, jitter=self.parameters["jitter"], speed=self.speed, **options,
         )  # fmt: skip
 
     def _per_operation(self, makespans: list[np.ndarray]) -> np.ndarray:

@@ -51,6 +51,8 @@ def _network_facts(machine: Machine) -> Iterator[tuple[str, str]]:
 
 def _node_facts(node: Node) -> Iterator[tuple[str, str]]:
     """Clock, core, caches, memory; what the machine file leaves out is left out."""
+    for kind in node.core_kinds:
+        yield "kind of core", f"{kind.cores} of speed {kind.speed:g}"
     if node.frequency_hz is not None:
         yield "clock", f"{node.frequency_hz / 1e9:g} GHz"
     if node.core is not None:

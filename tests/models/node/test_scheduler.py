@@ -308,6 +308,86 @@ def test_critical_path_knows_what_the_parent_does_next() -> None:
     assert order(run(program, 1, policy="critical-path"))[1:4] == [1, 3, 1]
 
 
+def of_types(program: NodeProgram, types: list[int]) -> NodeProgram:
+    return replace(program, task_type=np.array([-1, *types], np.int32))
+
+
+@pytest.mark.theory
+def test_learned_times_of_types_find_the_long_one() -> None:
+    """Instance 1 of a type takes 1, instance 2 of another 10; all others wait for both: ten of the first type, then one
+    of the second. On two cores 10 + 10 at best, the long one beside the ten short ones. First in first out does the
+    long one last: 10 + 5 + 10. What was learned of 1 and 2 is enough."""
+    times = [1, 10, *[1] * 10, 10]
+    edges = [(before, after) for before in (1, 2) for after in range(3, 14)]
+    program = of_types(flat(times, edges), [0, 1, *[0] * 10, 1])
+    assert makespan(program, 2, policy="fifo") == 25
+    assert makespan(program, 2, policy="critical-path") == 20
+    assert makespan(program, 2, policy="predicted-critical-path") == 20
+
+
+@pytest.mark.theory
+def test_what_waits_is_ordered_anew_by_what_was_learned() -> None:
+    """On two cores: 1 takes 1 and 2 takes 10, of two types, while 3 to 12 of the first type and 13 of the second are
+    ready from the beginning. When 1 has ended nothing is known of the other type, and 3 to 11 follow; when 2 has, at
+    10, 12 and 13 are left, and the long one goes first whatever became ready first: 10 + 10."""
+    program = of_types(flat([1, 10, *[1] * 10, 10]), [0, 1, *[0] * 10, 1])
+    assert makespan(program, 2, policy="predicted-critical-path") == 20
+    found = order(run(program, 1, policy="predicted-critical-path"))
+    assert found[:3] == [1, 2, 13]  # both types are known then
+
+
+@pytest.mark.theory
+def test_sizes_are_known_beforehand() -> None:
+    """Ten instances of size 1 and one of size 10, of one type: the large one goes first, 10 beside the others' 10."""
+    program = flat([*[1] * 10, 10])
+    runtime = runtime_of(policy="predicted-critical-path")
+    for size, makespan_ps in ((None, 15), (np.array([0.0, *[1.0] * 10, 10.0]), 10)):
+        assert run_phases(program, 2, runtime, program.piece_ps, size=size).makespan_ps.tolist() == [[makespan_ps]]
+    with pytest.raises(ValueError, match="2 sizes of 12 instances"):
+        run_phases(program, 2, runtime, program.piece_ps, size=np.ones(2))
+
+
+@pytest.mark.theory
+@every_policy
+def test_cores_of_two_speeds(policy: str) -> None:
+    """Four equal instances of 12 on a core of speed 1 and one of speed 1/2: three on the first, one, of 24, on the
+    other: 36. Which is also the least: two and two would take 48."""
+    found = run_phases(flat([12] * 4), 2, runtime_of(policy=policy), np.full(4, 12), speed=np.array([1.0, 0.5]))
+    assert found.makespan_ps.tolist() == [[36]]
+    assert found.busy_ps.tolist() == [36, 24]
+    with pytest.raises(ValueError, match="3 speeds of 2 cores"):
+        run_phases(flat([12]), 2, runtime_of(policy=policy), np.full(1, 12), speed=np.ones(3))
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("policy", ["critical-path", "predicted-critical-path"])
+def test_a_slow_core_leaves_to_the_others_what_is_critical(policy: str) -> None:
+    """Chains of three and of two, and a single instance, all of 10: the fast core begins the longest chain, the slow
+    one the single instance, though the other chain became ready before it."""
+    program = flat([10] * 6, [(1, 2), (2, 3), (4, 5)])
+    speed = np.array([1.0, 0.5])
+    found = run_phases(program, 2, runtime_of(policy=policy), program.piece_ps, speed=speed, keep=True)
+    first = {row[4]: row[5] for row in sorted(found.stretches.tolist(), reverse=True)}
+    assert first == {0: 1, 1: 6}
+
+
+@pytest.mark.property
+@every_policy
+def test_every_instance_once_on_cores_of_many_speeds(policy: str) -> None:
+    """Each takes its time by the speed of its core, from when its predecessors have ended."""
+    random = np.random.default_rng(4)
+    times = random.integers(1, 50, 200) * 8
+    edges = sorted({(int(a) + 1, int(b) + 1) for a, b in np.sort(random.integers(0, 200, (300, 2))) if a < b})
+    speed = np.array([1.0, 1.0, 0.5, 0.25, 0.5])
+    program = flat(times.tolist(), edges)
+    found = run_phases(program, 5, runtime_of(policy=policy), program.piece_ps, speed=speed, keep=True).stretches
+    assert sorted(found["instance"].tolist()) == list(range(1, 201))
+    assert np.array_equal(found["end_ps"] - found["start_ps"], times[found["instance"] - 1] / speed[found["core"]])
+    begin, end = np.zeros((2, 201))
+    begin[found["instance"]], end[found["instance"]] = found["start_ps"], found["end_ps"]
+    assert all(end[before] <= begin[after] for before, after in edges)
+
+
 @pytest.mark.theory
 def test_data_reuse_keeps_chains_on_their_cores() -> None:
     """Four chains of different times: each stays where it began; first in first out mixes them."""

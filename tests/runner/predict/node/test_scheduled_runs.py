@@ -207,3 +207,44 @@ def test_sixteen_thousand_cores(tmp_path, cli):
     of_processes = ("load_balance", "serialisation_efficiency", "transfer_efficiency")
     product = math.prod(value[name] for name in (*of_threads, *of_processes))
     assert product == pytest.approx(value["parallel_efficiency"], rel=1e-9)
+
+
+def _kinds(*pairs: tuple[int, float]) -> dict[str, object]:
+    return {"target.node.core_kinds": [{"cores": cores, "speed": speed} for cores, speed in pairs]}
+
+
+@pytest.mark.theory
+def test_cores_of_half_the_speed_take_twice_as_long(tmp_path):
+    base = run(study("sparselu-8", 4), tmp_path / "base").statistics["application.compute"].value
+    slow = run(study("sparselu-8", 4), tmp_path / "slow", set=_kinds((8, 0.5), (8, 0.5)))
+    assert slow.statistics["application.compute"].value == pytest.approx(2 * base, rel=1e-6)
+
+
+@pytest.mark.theory
+def test_each_rank_has_its_own_cores(tmp_path):
+    """Eight ranks of one core each: four on the fast cores, four on those of a quarter of the speed."""
+    content = study("sparselu-8", 1, runtime={"policy": "lifo"}, mapping={"ranks_per_node": 8})
+    compute = []
+    for name, keys in (("base", {}), ("kinds", _kinds((4, 1.0), (12, 0.25)))):
+        table = run(content, tmp_path / name, set=keys).ranks.to_pandas()
+        own = table[table.state == "compute"]
+        compute.append((own.end_ps - own.start_ps).groupby(own["rank"]).sum())
+    ratio = compute[1] / compute[0]
+    assert ratio.tolist() == pytest.approx([1.0] * 4 + [4.0] * 4, rel=1e-6)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("sparselu-8", {"model": {"cpu": "detailed"}}, "model.cpu: detailed simulates cores of one kind"),
+        ("lulesh-8", {}, "has several kinds of cores"),
+        ("jacobi-8", {}, "rank 0: calls MPI inside its phases"),
+        ("sparselu-8", {"target.node.core_kinds": [{"cores": 4, "speed": 1}]}, "they are 4 cores in all"),
+    ],
+)
+def test_what_knows_one_kind_of_core_says_so(name, more, said, tmp_path):
+    content = study(name, 4 if name != "lulesh-8" else 1, **{k: v for k, v in more.items() if "." not in k})
+    keys = _kinds((4, 1.0), (12, 0.4)) | {key: value for key, value in more.items() if "." in key}
+    with pytest.raises((UserError, manyscale.RunError), match=said):
+        run(content, tmp_path / "run", set=keys)
