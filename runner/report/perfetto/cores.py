@@ -1,5 +1,5 @@
 """Task instances on cores in the Chrome trace: a complete event per row of ``cores``, with what is known of the
-instance as arguments, and an arrow from what created it.
+instance as arguments, and an arrow from what created it; and calls of MPI inside tasks that a core waits in.
 
 When an instance was created the run does not say. An arrow begins in what its creator executed last before the instance
 began, as late as that allows. One whose creator is not shown there, since only one of the two was simulated, is left
@@ -18,10 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.core_rows import CoreRows
 from manyscale.runner.report.perfetto.tracks import inside, track_of_core
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
+from manyscale.runner.run.results import Result
 
 _TRACED: Final = ("burst", "ratio")
 _PER_UNIT: Final = 1000  # IPC is written with three decimals
@@ -102,6 +105,44 @@ def write_creations(file: gzip.GzipFile, rows: CoreRows, found: Creations) -> No
         text = join(
             picked(begin, track[creator]), ',"id":', number, ',"ts":', microseconds(begins), "},\n",
             picked(finish, track[row]), ',"id":', number, ',"ts":', microseconds(rows.start_ps[row]), "},\n",
+        )  # fmt: skip
+        file.write(contents(text))
+
+
+@dataclass(frozen=True)
+class Waits:
+    """MPI operations that cores wait in, int64 each."""
+
+    rank: np.ndarray
+    core: np.ndarray
+    operation: np.ndarray
+    start_ps: np.ndarray
+    end_ps: np.ndarray
+
+
+def waits_of(result: Result) -> Waits:
+    """Of ranks that call MPI inside tasks; none of others."""
+    table = result.core_calls
+    names = ("rank", "core", "operation_id", "start_ps", "end_ps")
+    if table is None:
+        return Waits(*(np.empty(0, np.int64) for _ in names))
+    columns = [to_numpy(table.column(name)).astype(np.int64) for name in names]
+    shown = (columns[1] >= 0) & (columns[4] > columns[3])
+    return Waits(*(each[shown] for each in columns))
+
+
+def write_calls(file: gzip.GzipFile, workload: Workload, waits: Waits) -> None:
+    """A slice of its core for each, named as the call."""
+    called = [f',"name":"{call_name(kind)}","args":{{"operation_id":' for kind in OperationKind]
+    kind = workload.column("operations", "kind")[workload.rank_offsets[waits.rank] + waits.operation]
+    width = int(waits.core.max(initial=0)) + 1
+    known, track = np.unique(waits.rank * width + waits.core, return_inverse=True)
+    head = [f'{{"ph":"X",{track_of_core(*divmod(each, width))},"ts":' for each in known.tolist()]
+    for batch in batches(len(waits.rank)):
+        start, end = waits.start_ps[batch], waits.end_ps[batch]
+        text = join(
+            picked(head, track[batch]), microseconds(start), ',"dur":', microseconds(end - start),
+            picked(called, kind[batch]), integers(waits.operation[batch]), "}},\n",
         )  # fmt: skip
         file.write(contents(text))
 

@@ -39,7 +39,14 @@ from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.collective_sizes import collective_sizes
 from manyscale.runner.report.core_rows import core_rows
 from manyscale.runner.report.operation_times import column, operation_rows, state_at
-from manyscale.runner.report.perfetto.cores import Creations, creations, write_cores, write_creations
+from manyscale.runner.report.perfetto.cores import (
+    Creations,
+    creations,
+    waits_of,
+    write_calls,
+    write_cores,
+    write_creations,
+)
 from manyscale.runner.report.perfetto.gpu import write_launches
 from manyscale.runner.report.perfetto.tracks import MARGIN_PS, inside, named_tracks, tracks_of_ranks
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
@@ -59,6 +66,7 @@ def write(result: Result, directory: Path) -> None:
     rows = core_rows(result)
     tracks = tracks_of_ranks(result.workload.num_ranks, has_cores=rows is not None)
     arrows = _arrows(result)
+    waits = waits_of(result)
     created = None if rows is None else creations(rows, MAX_ARROWS)
     for note in [*arrows.notes, *([] if created is None else created.notes)]:
         _log.warning("trace.json.gz: %s", note)
@@ -74,9 +82,10 @@ def write(result: Result, directory: Path) -> None:
         if rows is not None and created is not None:
             write_cores(file, rows)
             write_creations(file, rows, created)
+            write_calls(file, result.workload, waits)
         for note in write_launches(file, result):
             _log.warning("trace.json.gz: %s", note)
-        file.write(named_tracks(result.workload.num_ranks, rows).encode())
+        file.write(named_tracks(result.workload.num_ranks, rows, (waits.rank, waits.core)).encode())
         file.write(b'\n],\n"displayTimeUnit":"ns",\n"otherData":')
         file.write(json.dumps(_metadata(result, arrows, created)).encode())
         file.write(b"}\n")

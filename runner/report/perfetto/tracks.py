@@ -26,8 +26,8 @@ def track_of_core(rank: int, core: int) -> str:
     return f'"pid":{FIRST_RANK + rank},"tid":{STATES + 1 + core}'
 
 
-def named_tracks(num_ranks: int, rows: CoreRows | None) -> str:
-    """Events with names and order of all of these."""
+def named_tracks(num_ranks: int, rows: CoreRows | None, waits: tuple[np.ndarray, np.ndarray]) -> str:
+    """Events with names and order of all of these. ``waits``: rank and core of calls that cores wait in."""
     events: list[dict[str, Any]] = []
     if rows is None:
         events.append({"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": "application"}})
@@ -39,8 +39,9 @@ def named_tracks(num_ranks: int, rows: CoreRows | None) -> str:
             events.append({**common, "name": "process_name", "args": {"name": f"rank {rank}"}})
             events.append({**common, "name": "process_sort_index", "args": {"sort_index": FIRST_RANK + rank}})
             events += _track(FIRST_RANK + rank, STATES, "MPI and computing", 0)
-        width = int(rows.core.max()) + 1
-        for place in np.unique(rows.rank * width + rows.core).tolist():
+        rank_of, core_of = (np.concatenate(both) for both in zip((rows.rank, rows.core), waits, strict=True))
+        width = int(core_of.max()) + 1
+        for place in np.unique(rank_of * width + core_of).tolist():
             rank, core = divmod(place, width)
             events += _track(FIRST_RANK + rank, STATES + 1 + core, f"core {core}", core + 1)
     return ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.predict.node.tables import MODELS, cores_table, task_instances_table
+from manyscale.runner.predict.node.tables import CORE_CALLS_SCHEMA, MODELS, cores_table, task_instances_table
 from manyscale.runner.readers import paraver as paraver_reader
 from manyscale.runner.report import text_columns
 from manyscale.runner.report.paraver import ranks as paraver
@@ -181,6 +181,28 @@ def test_ranks_are_processes_of_their_states_and_cores(tmp_path: Path) -> None:
     ends = [(event["ph"], event["pid"], event["tid"]) for event in events if event.get("cat") == "message"]
     assert ends == [("s", 10, 1), ("f", 11, 1)]
     assert trace["otherData"]["creations"] == sum(event.get("cat") == "creation" for event in events) / 2 == 0
+
+
+@pytest.mark.golden
+def test_calls_inside_tasks_are_on_the_cores_that_wait(tmp_path: Path) -> None:
+    """Rank 1's receive on its core 1, while nothing hides it; rank 0's send, in which nothing waits, on the first."""
+    rows = [(0, 1, -1, 1_500_000, 1_500_000), (1, 1, 1, 1_000_000, 4_000_499)]
+    calls = pa.Table.from_arrays([pa.array(each, field.type) for each, field in zip(zip(*rows, strict=True),
+                                 CORE_CALLS_SCHEMA, strict=True)], schema=CORE_CALLS_SCHEMA)  # fmt: skip
+    result = tiny.two_ranks(cores=table(IN_COMPUTE, CREATORS), core_calls=calls)
+    text = in_paraver(result, tmp_path).read_text()
+    paraver_check.check(tmp_path / "trace.prv")
+    for line in (
+        "1:2:1:2:2:1000:4000:3", "2:2:1:2:2:1000:50000001:2", "2:2:1:2:2:4000:50000001:0",
+        "2:3:1:1:1:1500:50000001:3", "3:3:1:1:1:1500:1500:2:1:2:2:1000:4000:1000:7",
+    ):  # fmt: skip
+        assert f"{line}\n" in text
+    assert "1:1:1:2:1:1000:4000:3\n" not in text
+    slices = in_perfetto(result, tmp_path)
+    assert (
+        '{"ph":"X","pid":11,"tid":3,"ts":1.000000,"dur":3.000499,"name":"MPI_Recv","args":{"operation_id":1}},'
+        in slices
+    )
 
 
 @pytest.mark.contract
