@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from manyscale.models.memory.amm.amm import AmmParameters
     from manyscale.runner.run.questions.interval_profile import IntervalProfile
+    from manyscale.runner.run.questions.sampled_intervals import SampledIntervals
 
 _PathLike = str | PathLike[str]
 _OF_DISTANCES: Final[dict[str, object]] = {  # arguments that intervals have no use for, and their defaults
@@ -98,10 +99,10 @@ class ProfileResult(Answer):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class IntervalsResult(Answer):
-    """Intervals of a traced parallel program on a target's cores (``found``). Its files are basic-block vectors and a
-    table of counters, as ``plan`` with method sbbv+ccv reads them."""
+    """Intervals of a parallel program: of a trace on a target's cores, or of a native run by samples (``found``). Its
+    files are basic-block vectors and a table of counters, as ``plan`` with method sbbv+ccv reads them."""
 
-    found: IntervalProfile
+    found: IntervalProfile | SampledIntervals
     folder: Folder | None = None
 
     @property
@@ -110,39 +111,33 @@ class IntervalsResult(Answer):
 
     @property
     def title(self) -> str:
-        return f"intervals of {self.found.name} on {self.found.cores} cores of {self.found.machine}"
+        return self.found.title
 
     def facts(self) -> Mapping[str, str]:
-        found = self.found.intervals
-        per_cycle = found.instructions.sum() / found.cycles.sum()
-        return {"intervals": f"{len(found)} of {self.found.interval:,} instructions", "IPC": f"{per_cycle:.3g}"}
+        found = {"intervals": f"{len(self.found.population)} of {self.found.interval:,} instructions"}
+        cycles = self.figures.get("cycles")
+        return found | ({"IPC": f"{self.figures['instructions'] / cycles:.3g}"} if cycles else {})
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """Intervals, instructions and cycles in all."""
-        found = self.found.intervals
-        totals = {name: float(getattr(found, name).sum()) for name in ("instructions", "cycles")}
-        return {"intervals": len(found), **totals}
+        """Intervals, instructions and, where they are known, cycles in all."""
+        found = self.found.population
+        cycles = found.counters.get("cycles")
+        totals = {"intervals": len(found), "instructions": float(found.instructions.sum())}
+        return totals | ({} if cycles is None else {"cycles": float(cycles.sum())})
 
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
         return {"intervals": self._table}
 
     def _table(self) -> pa.Table:
-        """A row per interval: its instructions on all cores, cycles and counters."""
+        """A row per interval: its instructions on all threads, cycles and counters."""
         import numpy as np
         import pyarrow as pa
 
-        found = self.found.intervals
-        return pa.table(
-            {
-                "interval": np.arange(len(found)),
-                "instructions": found.instructions.sum(axis=1),
-                "cycles": found.cycles,
-                "coherence_answers": found.coherence_answers.sum(axis=1),
-                "llc_misses": found.llc_misses.sum(axis=1),
-                "offcore_requests": found.offcore_requests.sum(axis=1),
-            }
-        )
+        found = self.found.population
+        names = sorted(found.counters, key=lambda name: (name != "cycles", name))
+        columns = {"interval": np.arange(len(found)), "instructions": found.instructions}
+        return pa.table(columns | {name: found.counters[name] for name in names})
 
     def summary(self) -> str:
         """A line to read."""
@@ -156,7 +151,7 @@ class IntervalsResult(Answer):
     def _write(self, directory: Path) -> None:
         from manyscale.runner.run.questions.interval_profile import write_intervals
 
-        write_intervals(self.found.intervals, directory, self.found.name)
+        write_intervals(self.found.population, self.found.num_blocks, directory, self.found.name)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -253,21 +248,33 @@ def profile(
     (virtual, random); ``together``: threads run at the same time and share caches; one ``rank`` or ``thread`` only.
 
     With ``interval``, instead, the intervals of so many instructions of a traced parallel program on ``cores`` cores of
-    the target (default: 4). Raises UserError for bad input, RunError if a work unit fails.
+    the target (default: 4), or of a native run whose samples ``perf script`` printed. Raises UserError for bad input,
+    RunError if a work unit fails.
     """
     if interval is None and cores is not None:
         raise UserError("--cores: are those that --interval simulates; name its instructions, too")
     check_executor(executor, workers, seed)
-    path, machine = shipped.trace_path(fspath(trace)), required_target(target)
     given = locals()
+    path = shipped.trace_path(fspath(trace))
+    if interval is not None:
+        for name, value in _OF_DISTANCES.items():
+            if given[name] != value:
+                raise UserError(f"--{name}: is of stack distances, which --interval does not measure; leave it out")
+        from manyscale.runner.run.questions.sampled_intervals import is_sampled, sampled_intervals
+
+        if is_sampled(path):
+            for name in ("target", "cores", "rank"):
+                if given[name] is not None:
+                    raise UserError(f"--{name}: is of traces that --interval simulates; {path} has samples of a run")
+            sampled = sampled_intervals(path, interval)
+            admit(sampled.notes, accept, strict=strict)
+            return kept(IntervalsResult(sampled), output, f"{sampled.name}-intervals")
+    machine = required_target(target)
     with watched(progress) as show:
         how = Workers(None if cache is None else Path(cache), executor, address, workers, show)
         if interval is not None:
             from manyscale.runner.run.questions.interval_profile import interval_profile
 
-            for name, value in _OF_DISTANCES.items():
-                if given[name] != value:
-                    raise UserError(f"--{name}: is of stack distances, which --interval does not measure; leave it out")
             intervals = interval_profile(
                 path, interval, machine, cores=4 if cores is None else cores, form=format, rank=rank or 0,
                 steady=steady, workers=how,

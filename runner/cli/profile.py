@@ -59,8 +59,8 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--interval", type=int, metavar="N",
-        help="instead, simulate the target's cores in detail and write the blocks and counters of every N instructions "
-        "of all cores, for plan --method sbbv+ccv",
+        help="instead, simulate the target's cores in detail, or take samples that perf script printed, and write "
+        "blocks and counters of every N instructions of all threads, for plan --method sbbv+ccv",
     )  # fmt: skip
     parser.add_argument("--cores", type=int, metavar="N", help="cores that --interval simulates (default: 4)")
     parser.add_argument("--rank", type=int, metavar="N", help="one rank only")
@@ -78,13 +78,16 @@ def run(options: argparse.Namespace) -> int:
     """Measure, write and print."""
     from manyscale.runner.api.folders import NUMBERED
     from manyscale.runner.api.memory import IntervalsResult, profile
+    from manyscale.runner.run.questions.sampled_intervals import is_sampled
 
     for text in options.assignments:
         if not text.startswith("target."):
             raise UserError(f"--set {text}: profile reads keys of the target, such as target.node.caches.L2.size")
+    has_samples = options.interval is not None and is_sampled(options.trace)
+    target = None if has_samples and options.target is None else target_of(options, FORMER_TARGET)
     with progress_bar() as progress:
         found = profile(
-            options.trace, options.output or NUMBERED, target=target_of(options, FORMER_TARGET), format=options.format,
+            options.trace, options.output or NUMBERED, target=target, format=options.format,
             granularity=options.granularity, steady=options.steady, sampling=options.sampling, rate=options.rate,
             simulate=options.simulate, prefetch=options.prefetch, together=options.together, frames=options.frames,
             interval=options.interval, cores=options.cores, rank=options.rank, thread=options.thread, seed=options.seed,

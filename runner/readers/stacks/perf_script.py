@@ -108,10 +108,11 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules
     return workload(profile, path, path.name.split(".")[0], 1, rules.chosen(options), NAME)
 
 
-def collect(path: Path, profile: Profile, rank: int) -> None:
-    """Add the samples of a file to a profile as those of a rank."""
+def collect(path: Path, profile: Profile, rank: int, code_bytes: int = 0) -> None:
+    """Add the samples of a file to a profile as those of a rank. ``code_bytes``: a frame is so many bytes of the code
+    of a symbol (0: a symbol)."""
     with guarded(path), open_stream(path) as stream:
-        _Parser(path, profile, rank).run(_lines(path, stream))
+        _Parser(path, profile, rank, code_bytes).run(_lines(path, stream))
 
 
 def _lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
@@ -150,11 +151,11 @@ def _header_by(pattern: re.Pattern[str], line: str) -> Header | None:
     return None
 
 
-def _frame(line: str) -> str | None:
+def _frame(line: str, code_bytes: int = 0) -> str | None:
     """The name of a frame, or None for a line that is none."""
     bare = _ADDRESS.fullmatch(line)
     if bare is not None and len(line[: bare.end("address")].lstrip("\t")) >= 16:
-        return _object_name(bare["object"])
+        return _object_name(bare["object"]) + _part(bare["address"], code_bytes)
     if not line[:1].isspace() or not line.strip() or line.count("(") != line.count(")"):
         return None
     text = line.lstrip()
@@ -163,9 +164,15 @@ def _frame(line: str) -> str | None:
         text = rest.lstrip()
     symbol, found = _without_object(text)
     before, plus, offset = symbol.rpartition("+0x")
+    part = _part(address, code_bytes) if _HEXADECIMAL.issuperset(address) else ""
     if plus and before and offset and _HEXADECIMAL.issuperset(offset):
-        symbol = before
-    return _object_name(found) if symbol == UNKNOWN else symbol
+        symbol, part = before, _part(offset, code_bytes)
+    return (_object_name(found) if symbol == UNKNOWN else symbol) + part
+
+
+def _part(offset: str, code_bytes: int) -> str:
+    """Which part of so many bytes an offset, in hexadecimal digits, lies in."""
+    return f"+0x{int(offset, 16) // code_bytes * code_bytes:x}" if code_bytes else ""
 
 
 def _without_object(text: str) -> tuple[str, str | None]:
@@ -183,11 +190,12 @@ def _without_object(text: str) -> tuple[str, str | None]:
     return symbol.rstrip(), text[opening + 1 : -1]
 
 
-def _only_frame(rest: str) -> str | None:
+def _only_frame(rest: str, code_bytes: int = 0) -> str | None:
     """The name of the frame that stands in the header, before its branches; None for other text."""
     branch = _BRANCH.search(rest)
     frame = rest[: branch.start()].rpartition(" ")[0].rstrip() if branch else rest
-    return _frame(f" {frame}") if frame.rstrip().endswith(")") and _ONLY_FRAME.fullmatch(frame) else None
+    is_frame = frame.rstrip().endswith(")") and _ONLY_FRAME.fullmatch(frame)
+    return _frame(f" {frame}", code_bytes) if is_frame else None
 
 
 def _object_name(path: str | None) -> str:
@@ -198,8 +206,9 @@ def _object_name(path: str | None) -> str:
 class _Parser:
     """The lines of one file, one after another."""
 
-    def __init__(self, path: Path, profile: Profile, rank: int) -> None:
+    def __init__(self, path: Path, profile: Profile, rank: int, code_bytes: int) -> None:
         self.path = path
+        self.code_bytes = code_bytes
         self.profile = profile
         self.rank = rank
         self.frames: dict[str, int] = {}  # of lines already seen
@@ -247,7 +256,7 @@ class _Parser:
             )
         rest = self.pending["rest"]
         if rest and rest.strip():
-            name = _only_frame(rest)
+            name = _only_frame(rest, self.code_bytes)
             if name is not None:  # else the text of a tracepoint
                 self.stack.append(self.profile.frame(name))
 
@@ -258,7 +267,7 @@ class _Parser:
                 return  # where the frame's line is (-F srcline)
             if _BRANCH.search(line) or _REGISTERS.match(line):
                 return
-            name = _frame(line)
+            name = _frame(line, self.code_bytes)
             if name is None:
                 if _header(line) is not None:  # perf pads short comms to 16 places
                     self._start(number, line)

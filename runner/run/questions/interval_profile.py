@@ -29,6 +29,7 @@ from manyscale.runner.run.plans import simpoint_files
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.targets import target_named
 from manyscale.runner.study.traces import read_workload
+from manyscale.sampling.population import IntervalPopulation
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,18 @@ class IntervalProfile:
     interval: int
     intervals: NodeIntervals
     notes: Sequence[Note]
+
+    @property
+    def title(self) -> str:
+        return f"intervals of {self.name} on {self.cores} cores of {self.machine}"
+
+    @property
+    def num_blocks(self) -> int:
+        return self.intervals.num_blocks
+
+    @property
+    def population(self) -> IntervalPopulation:
+        return node_intervals.population_of(self.intervals)
 
     def summary(self) -> str:
         """A line to read."""
@@ -97,27 +110,33 @@ def interval_profile(
     return IntervalProfile(workload.name, machine.name, cores, interval, found, notes)
 
 
-def write_intervals(found: NodeIntervals, directory: Path, name: str) -> Path:
-    """Writes NAME.bb and what belongs to it; the path of NAME.bb. O(pairs)."""
-    threads = found.instructions.shape[1]
-    row = np.repeat(np.arange(len(found)), np.diff(found.first_block))
-    thread, block = np.divmod(found.core_block, found.num_blocks)
-    for each in range(threads):
+def write_intervals(found: IntervalPopulation, num_blocks: int, directory: Path, name: str) -> Path:
+    """Writes NAME.bb and what belongs to it; the path of NAME.bb. Columns of vectors are thread x ``num_blocks`` +
+    block. O(pairs)."""
+    vectors = found.vectors
+    row = np.repeat(np.arange(len(found)), np.diff(vectors.first))
+    thread, block = np.divmod(vectors.column, num_blocks)
+    for each in range(found.num_threads):
         mine = np.flatnonzero(thread == each)
         first = np.searchsorted(row[mine], np.arange(len(found) + 1)).tolist()
-        pairs = list(zip((block[mine] + 1).tolist(), found.block_instructions[mine].tolist(), strict=True))
+        pairs = list(zip((block[mine] + 1).tolist(), vectors.value[mine].tolist(), strict=True))
         text = simpoint_files.vectors(pairs[begin:end] for begin, end in pairwise(first))
         rundir.write_atomically(directory / f"{name}.{'bb' if each == 0 else f'bb.{each + 1}'}", text)
-    rundir.write_atomically(directory / f"{name}.cpi.csv", _table(found, threads))
+    rundir.write_atomically(directory / f"{name}.cpi.csv", _table(found))
     return directory / f"{name}.bb"
 
 
-def _table(found: NodeIntervals, threads: int) -> str:
-    lines = ["interval,tid,instrs,cycles,coherence_answers,llc_misses,offcore_requests\n"]
-    counts = np.stack([found.coherence_answers, found.llc_misses, found.offcore_requests], axis=2)
-    for interval, (cycles, instructions) in enumerate(zip(found.cycles, found.instructions, strict=True)):
-        for thread in range(threads):
-            shown = ",".join(f"{value:.0f}" for value in counts[interval, thread])
-            time = f"{cycles:.12g}" if thread == 0 else ""
-            lines.append(f"{interval},{thread + 1},{instructions[thread]:.0f},{time},{shown}\n")
+def _table(found: IntervalPopulation) -> str:
+    """Counters that are not of threads stand with the first thread alone."""
+    names = sorted(found.counters, key=lambda name: (name != "cycles", name))
+    lines = [f"{','.join(('interval', 'tid', 'instrs', *names))}\n"]
+    for interval in range(len(found)):
+        for thread in range(found.num_threads):
+            shown = [f"{interval},{thread + 1},{found.thread_instructions[interval, thread]:.0f}"]
+            for name in names:
+                if name in found.thread_counters:
+                    shown.append(f"{found.thread_counters[name][interval, thread]:.0f}")
+                else:
+                    shown.append(f"{found.counters[name][interval]:.12g}" if thread == 0 else "")
+            lines.append(f"{','.join(shown)}\n")
     return "".join(lines)

@@ -29,7 +29,7 @@ FOUND = NodeIntervals(
 
 @pytest.mark.contract
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    file = write_intervals(FOUND, tmp_path, "prog")
+    file = write_intervals(population_of(FOUND), FOUND.num_blocks, tmp_path, "prog")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["prog.bb", "prog.bb.2", "prog.cpi.csv"]
     assert (tmp_path / "prog.bb.2").read_text().splitlines()[0].strip() == "T"
     assert simpoint_bb.can_read(file)
