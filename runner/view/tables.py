@@ -6,7 +6,7 @@ Tables are read in batches, never whole. What each table's columns mean here sta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ class Columns:
 
 TABLES: Final = {
     "ranks": Columns("ranks", ("rank",), "start_ps", "end_ps", "state", "operation_id", "operation"),
-    "cores": Columns("cores", ("rank", "core"), "start_ps", "end_ps", "task_type", "task_instance_id", "task instance"),
+    "cores": Columns("cores", ("rank", "core"), "start_ps", "end_ps", "task_type", "instance_id", "instance"),
     "launches": Columns("kernel launches", ("rank",), "start_ps", "end_ps", "kernel_name", "launch_id", "launch"),
 }
 MESSAGES: Final = Columns("messages", ("source",), "send_ps", "receive_ps", "destination", "message_id", "message")
@@ -69,6 +69,18 @@ class SegmentTable:
     num_rows: int = 0
     num_segments: int = 0
     span_ps: int = 0
+
+    def __post_init__(self) -> None:
+        """A run of an earlier version has no ids in the run, but those of the trace."""
+        if self.columns is TABLES["cores"] and self.columns.item not in self._names():
+            self.columns = replace(self.columns, item="task_instance_id", item_label="task instance")
+
+    def _names(self) -> list[str]:
+        """Of the file's columns; none of one that cannot be read, which whoever reads it is told."""
+        try:
+            return list(pq.read_schema(self.path).names)
+        except (pa.ArrowException, OSError):
+            return []
 
     def scan(self, every: int = 64) -> np.ndarray:
         """Find the number of rows, their keys and the end of the last segment. Returns every ``every``-th start, in

@@ -147,3 +147,16 @@ def test_a_table_without_a_column_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"rank": pa.array([1], pa.int32())}), tmp_path / "ranks.parquet")
     with pytest.raises(UserError, match=r"ranks\.parquet: cannot be read .it has no column start_ps"):
         Segments(SegmentTable(tmp_path / "ranks.parquet", TABLES["ranks"]), tmp_path / "pieces")
+
+
+@pytest.mark.contract
+def test_instances_are_known_by_their_id_in_the_run(tmp_path: Path) -> None:
+    """Of a run of an earlier version by that in the trace, which is all it has."""
+    write_cores(tmp_path, [(0, 0, 0, 10, "f", 7)])
+    path = tmp_path / "timeline" / "cores.parquet"
+    table = SegmentTable(path, TABLES["cores"])
+    assert (table.columns.item_label, [batch.item.tolist() for batch in table.batches()]) == ("task instance", [[7]])
+    whole = pq.read_table(path)
+    pq.write_table(whole.append_column("instance_id", pa.array([5], pa.int64())), path)
+    table = SegmentTable(path, TABLES["cores"])
+    assert (table.columns.item_label, [batch.item.tolist() for batch in table.batches()]) == ("instance", [[5]])
