@@ -8,6 +8,8 @@ which tells the emulator where its calls and events are; else tasks and calls ar
 from __future__ import annotations
 
 import os
+import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.notes import Errs, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import lackey, qemu_trace
 from manyscale.runner.tracers import build
@@ -27,6 +30,12 @@ from manyscale.runner.tracers.launch import Program
 
 ROUTES: Final = ("qemu", "valgrind")
 EMULATOR: Final = "qemu-x86_64"
+ARM_EMULATOR: Final = "qemu-aarch64"
+# the processor that QEMU shows: of x86-64 the most capable one, since programs may use AVX2; of AArch64 one without
+# SVE, which is not known here
+_PROCESSORS: Final = {EMULATOR: "max", ARM_EMULATOR: "neoverse-n1"}
+_EM_AARCH64: Final = 183
+_ARM_LIBRARIES: Final = Path("/usr/aarch64-linux-gnu")  # Debian's, of its cross compiler
 # The dynamic linker looks all functions up when the program starts, not inside what is measured.
 ENVIRONMENT: Final = {"LD_BIND_NOW": "1"}
 # QEMU does not know process_vm_readv, by which Open MPI copies between processes
@@ -35,6 +44,49 @@ OF_MPI: Final = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 _LOADED_AT: Final = 0x108000
 _EXECUTABLE: Final = 1  # flag of a segment
 _LEVELS: Final = ("blocks", "instructions", "block_accesses", "segments")
+
+
+def is_of_arm(path: Path) -> bool:
+    """Whether a program is AArch64's, which another machine cannot run by itself."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(20)
+    except OSError:
+        return False
+    return head[:5] == b"\x7fELF\x02" and int.from_bytes(head[18:20], "little") == _EM_AARCH64
+
+
+def foreign_program(command: Sequence[str]) -> Program | None:
+    """The program of a command that begins with one of AArch64, on another machine; else None."""
+    if not command or platform.machine() == "aarch64":
+        return None
+    found = shutil.which(command[0])
+    return Program((0,), Path(found), None, None) if found and is_of_arm(Path(found)) else None
+
+
+def record_foreign(
+    command: Sequence[str], raw: Path, function: str | None, cache: Path, limit: int | None
+) -> tuple[Workload, int]:
+    """(the workload of a program that only the emulator runs, its exit status). Its time is the emulator's CPU time.
+    ``raw``: an existing folder."""
+    output = raw / "emulated.trace"
+    words = qemu_command(command, output, function, cache=cache, limit_bytes=limit)
+    print(f"manyscale: recording blocks and accesses by {ARM_EMULATOR}", file=sys.stderr, flush=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    status = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, check=False).returncode
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if not output.is_file():
+        raise UserError(
+            f"{output}: {ARM_EMULATOR} left no trace (exit status {status}); does {words[0]} run {command[0]}?"
+        )
+    seen = qemu_trace.read(output)
+    time_ps = round((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e12)
+    phases = seen.tables["phases"]
+    place = phases.schema.get_field_index("duration_ps")
+    timed = phases.set_column(place, phases.schema.field(place), to_arrow(np.full(phases.num_rows, time_ps, np.int64)))
+    text = "times are of the run that recorded accesses, many times slower than the program by itself"
+    notes = (*seen.notes, changes("times-of-instrumented-run", text, errs=Errs.long))
+    return replace(seen, tables={**seen.tables, "phases": timed}, notes=notes), status
 
 
 def check(command: Sequence[str], program: Program, route: str, function: str | None) -> None:
@@ -56,7 +108,10 @@ def check(command: Sequence[str], program: Program, route: str, function: str | 
 
 def is_told_apart(program: Program, route: str, function: str | None) -> bool:
     """Whether the program runs under the emulator with the tracer inside: with MPI or OpenMP, as a whole."""
-    return route == "qemu" and function is None and bool(program.words) and bool(program.library or program.runtime)
+    known = platform.machine() == "x86_64"  # MS_TELL of native/trace.h
+    return (
+        route == "qemu" and function is None and known and bool(program.words and (program.library or program.runtime))
+    )
 
 
 def emulator_words(
@@ -69,7 +124,15 @@ def emulator_words(
     words += [f"skip={os.path.realpath(path)}" for path in skipped]
     words += [] if limit_bytes is None else [f"limit={limit_bytes}"]
     plugin = ",".join(word.replace(",", ",,") for word in words)
-    return [_emulator(), "-cpu", "max", "-plugin", plugin, "-E", f"LD_PRELOAD={':'.join(preloaded)}"]
+    return [
+        _emulator(EMULATOR),
+        "-cpu",
+        _PROCESSORS[EMULATOR],
+        "-plugin",
+        plugin,
+        "-E",
+        f"LD_PRELOAD={':'.join(preloaded)}",
+    ]
 
 
 def add_detail(
@@ -115,10 +178,13 @@ def qemu_command(
     ``region``: record only while this function of the program runs. ``cache`` keeps the plugin. Recording stops when
     the file has ``limit_bytes``. Raises UserError where QEMU or a compiler is missing.
     """
-    emulator = _emulator()
     if not program:
         raise UserError("no program to trace; give its words behind --")
+    found = shutil.which(program[0])
+    name = ARM_EMULATOR if found and is_of_arm(Path(found)) else EMULATOR
+    emulator = _emulator(name)
     path = _path_of(program[0])
+    libraries = ["-L", str(_ARM_LIBRARIES)] if name == ARM_EMULATOR and _ARM_LIBRARIES.is_dir() else []
     words = [str(build.qemu_plugin(cache)), f"out={output.absolute()}"]
     if region is not None:
         entry = _entry(path, region)
@@ -126,14 +192,13 @@ def qemu_command(
     if limit_bytes is not None:
         words.append(f"limit={limit_bytes}")
     plugin = ",".join(word.replace(",", ",,") for word in words)
-    # the most capable processor that QEMU emulates: programs may use AVX2
-    return [emulator, "-cpu", "max", "-plugin", plugin, str(path), *program[1:]]
+    return [emulator, "-cpu", _PROCESSORS[name], *libraries, "-plugin", plugin, str(path), *program[1:]]
 
 
-def _emulator() -> str:
-    found = shutil.which(EMULATOR)
+def _emulator(name: str) -> str:
+    found = shutil.which(name)
     if found is None:
-        raise UserError(f"{EMULATOR} is not installed; install it (Debian: qemu-user) or use another route")
+        raise UserError(f"{name} is not installed; install it (Debian: qemu-user) or use another route")
     return found
 
 

@@ -64,6 +64,14 @@ def find_program(command: Sequence[str], what: Recording, library: str | None = 
     """The program of a command, with MPI ``library`` (default: found out). Raises UserError where it cannot be recorded
     so."""
     require_linux("trace", "record the program there and bring its trace")
+    foreign = emulated.foreign_program(command)
+    if foreign is not None:
+        if what.level != "detailed" or what.route != "qemu":
+            raise UserError(
+                f"{command[0]}: is a program of AArch64, which this machine does not run; record it on one that does, "
+                "or here with --level detailed --route qemu"
+            )
+        return foreign
     program = launch.find_program(command, library)
     if what.is_emulated:
         emulated.check(command, program, what.route, what.function)
@@ -102,6 +110,9 @@ def _record(
     command: Sequence[str], program: launch.Program, what: Recording, directory: Path, cache: Path
 ) -> tuple[Workload, int]:
     first, second = directory / RAW / "burst", directory / RAW / "detailed"
+    if emulated.foreign_program(command) is not None:
+        second.mkdir(parents=True)
+        return emulated.record_foreign(command, second, what.function, cache, what.max_bytes)
     level = "tasks" if what.level == "detailed" else what.level
     status = _run(command, program, what, level, first, directory, cache)
     workload = raw_trace.read(first)

@@ -8,7 +8,7 @@ alone. Prefetches and flushes are no accesses here.
 
 Basic blocks are rebuilt as lackey's are: they end where control ever arrived, or went on elsewhere. A block's
 ``offset`` is its address in the process. Each round of a repeated string instruction is an execution of it.
-Instructions of x86-64 are disassembled from their bytes (capstone).
+Instructions of x86-64 and AArch64 are disassembled from their bytes (capstone).
 
 Each process is a rank with one ``other`` operation, and takes what passed between the first and the last timestamp of
 its threads. Where it has several threads, each is a task instance, created at the beginning: they run side by side on

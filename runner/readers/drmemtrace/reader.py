@@ -218,10 +218,11 @@ def _take_encodings(records: np.ndarray, encodings: dict[int, bytes], pending: b
 def _instructions(
     blocks: TracedBlocks, encodings: dict[int, bytes], threads: list[_Thread], notes: list[Note]
 ) -> pa.Table:
-    """The table ``instructions``, of x86-64 code whose bytes are known."""
+    """The table ``instructions``, of code whose bytes are known."""
     kinds = {thread.kind for thread in threads}
-    if not encodings or any(kind & files.SYNTHETIC or not kind & files.X86_64 for kind in kinds):
+    if not encodings or not _is_decoded(kinds):
         return INSTRUCTIONS_SCHEMA.empty_table()
+    is_arm = any(kind & files.ARM_64 for kind in kinds)
     codes, missing = [], 0
     starts = blocks.keys
     for start, count in zip(starts.tolist(), blocks.num_instructions.tolist(), strict=True):
@@ -237,7 +238,14 @@ def _instructions(
     if missing:
         text = f"the bytes of instructions of {missing} blocks are not in the trace"
         notes.append(changes("instructions-unknown", text, count=missing, errs=Errs.short))
-    return instructions_table(codes, starts, notes)
+    return instructions_table(codes, starts, notes, is_arm=is_arm)
+
+
+def _is_decoded(kinds: set[int]) -> bool:
+    """Whether all code is x86-64's, or all AArch64's."""
+    return not any(kind & files.SYNTHETIC for kind in kinds) and any(
+        all(kind & machine for kind in kinds) for machine in (files.X86_64, files.ARM_64)
+    )
 
 
 def _tasks(times_ps: list[list[int]]) -> dict[str, pa.Table]:
@@ -294,10 +302,8 @@ def _notes(threads: list[_Thread], *, has_encodings: bool) -> list[Note]:
     if cut:
         text = f"{len(cut)} files have no end: the trace was cut short"
         notes.append(changes("trace-cut", text, cut[0].path.name, len(cut), Errs.short))
-    if not has_encodings or any(kind & files.SYNTHETIC or not kind & files.X86_64 for kind in kinds):
-        arm = any(kind & files.ARM_64 for kind in kinds)
-        why = "of AArch64" if arm else "without its bytes (record version 4 or later)"
-        text = f"the trace's code is {why}: classes and registers of instructions are not known"
+    if not has_encodings or not _is_decoded(kinds):
+        text = "the trace has no bytes of its code (version 4 or later has): classes and registers are not known"
         notes.append(changes("instructions-unknown", text, errs=Errs.short))
     processes = [thread.process for thread in threads]
     several = len(threads) - len(set(processes))

@@ -17,7 +17,7 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.detail_tables import BLOCKS_SCHEMA, INSTRUCTIONS_SCHEMA
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.binaries import symbols
+from manyscale.runner.readers.binaries import aarch64, symbols
 from manyscale.runner.readers.binaries.instructions import Disassembler, Instruction
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.qemu_trace import chunks as qemu_chunks
@@ -66,6 +66,11 @@ class Traced:
         self.end: dict[str, Any] = self.told[-1] if self.told and self.told[-1].get("end") else {}
 
     @property
+    def is_arm(self) -> bool:
+        """Whether its code is AArch64's, else x86-64's."""
+        return any(each.get("target") == "aarch64" for each in self.told)
+
+    @property
     def is_region(self) -> bool:
         """Whether it is of a function that was entered."""
         return int(self.end.get("entries", 0)) > 0
@@ -82,10 +87,12 @@ class KnownCode:
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, bytes], int] = {}
         self._addresses: list[int] = []
+        self._is_arm = False
 
     def number(self, trace: Traced) -> np.ndarray:
         """int64[blocks of the trace's code]: their numbers here. O(static code)."""
         code = trace.code
+        self._is_arm |= trace.is_arm
         modules, offsets = _Mappings.of(trace.told, trace.end).locate(code.addresses)
         numbers = np.empty(len(code.codes), np.int64)
         for index, key in enumerate(zip(modules, offsets, code.codes, strict=True)):
@@ -97,7 +104,9 @@ class KnownCode:
     def tables(self, blocks: TracedBlocks, entries: set[int], notes: list[Note]) -> dict[str, pa.Table]:
         """The static tables of ``blocks``, whose keys are numbers of code; ``entries``: numbers of code that calls led
         to. What is not known of it is added to ``notes``."""
-        table, instructions = _static_tables(list(self._known), self._addresses, blocks, entries, notes)
+        table, instructions = _static_tables(
+            list(self._known), self._addresses, blocks, entries, notes, is_arm=self._is_arm
+        )
         return {"blocks": table, "instructions": instructions, "block_accesses": blocks.accesses()}
 
 
@@ -110,7 +119,8 @@ class Executions:
         self._number = known.number(trace)
         code = trace.code
         self._code = replace(code, block=self._number[code.block] if len(code.block) else code.block)
-        calls = np.array([_ends_in_call(each) for each in code.codes], np.bool_)
+        ends_in_call = _ends_in_branch_and_link if trace.is_arm else _ends_in_call
+        calls = np.array([ends_in_call(each) for each in code.codes], np.bool_)
         self._calls = np.zeros(int(self._number.max(initial=-1)) + 1, np.bool_)
         self._calls[self._number] = calls
         self._last = np.zeros(int(code.first_instruction[-1]), np.uint64)
@@ -186,9 +196,15 @@ def _ends_in_call(code: bytes) -> bool:
     return False
 
 
+def _ends_in_branch_and_link(code: bytes) -> bool:
+    """Whether AArch64 code ends in a call: bl, or blr."""
+    word = int.from_bytes(code[-4:], "little")
+    return word & 0xFC000000 == 0x94000000 or word & 0xFFFFFC1F == 0xD63F0000
+
+
 def _static_tables(
     known: list[tuple[str, int, bytes]], addresses: list[int], blocks: TracedBlocks, entries: set[int],
-    notes: list[Note],
+    notes: list[Note], *, is_arm: bool,
 ) -> tuple[pa.Table, pa.Table]:  # fmt: skip
     """The tables ``blocks`` and ``instructions``. ``known``: file, place in it and bytes by number of code."""
     numbers = blocks.keys
@@ -212,14 +228,16 @@ def _static_tables(
     ]
     table = pa.Table.from_arrays(columns, schema=BLOCKS_SCHEMA)
     at = np.array([addresses[number] for number in numbers.tolist()], np.int64)
-    return table, instructions_table([known[number][2] for number in numbers.tolist()], at, notes)
+    return table, instructions_table([known[number][2] for number in numbers.tolist()], at, notes, is_arm=is_arm)
 
 
-def instructions_table(codes: list[bytes], addresses: np.ndarray, notes: list[Note]) -> pa.Table:
-    """The table ``instructions`` of blocks, of x86-64 code that stands at ``addresses``; empty, with a note, where
-    capstone is not installed."""
+def instructions_table(
+    codes: list[bytes], addresses: np.ndarray, notes: list[Note], *, is_arm: bool = False
+) -> pa.Table:
+    """The table ``instructions`` of blocks, of x86-64 code (or AArch64's) that stands at ``addresses``; empty, with a
+    note, where capstone is not installed."""
     try:
-        disassembler = Disassembler()
+        disassembler = aarch64.Disassembler() if is_arm else Disassembler()
     except UserError as error:
         notes.append(changes("instructions-unknown", f"instructions are not known: {error}", errs=Errs.short))
         return INSTRUCTIONS_SCHEMA.empty_table()

@@ -1,4 +1,4 @@
-/* Basic blocks and memory accesses of an unmodified x86-64 program under QEMU's user-mode emulation: a TCG plugin.
+/* Basic blocks and memory accesses of an unmodified x86-64 or AArch64 program under QEMU's user-mode emulation: a TCG plugin.
 
    Arguments: out=FILE, or folder=DIR for a file PID.emulated; entry=OFFSET, to record only while a function runs (its
    entry, counted from the start of the program's code); limit=BYTES of the file; skip=PATH of a library whose code is
@@ -188,8 +188,16 @@ static uint64_t num_lost, num_other_threads;
 static int64_t num_entries;
 static pthread_mutex_t translating = PTHREAD_MUTEX_INITIALIZER;
 
+static int is_arm; /* AArch64; else x86-64 */
+
 static int flow_of(const unsigned char *code, size_t size) {
     size_t i = 0;
+    if (is_arm) {
+        uint32_t word = 0;
+        memcpy(&word, code, size < 4 ? size : 4);
+        if ((word & 0xfc000000u) == 0x94000000u || (word & 0xfffffc1fu) == 0xd63f0000u) return CALL; /* bl, blr */
+        return (word & 0xfffffc1fu) == 0xd65f0000u ? RETURN : ON;
+    }
     while (i < size && (memchr("\x26\x2e\x36\x3e\x64\x65\x66\x67\xf2\xf3", code[i], 10) || (code[i] & 0xf0) == 0x40)) i++;
     if (i >= size) return ON;
     if (code[i] == 0xe8) return CALL;
@@ -459,8 +467,9 @@ int qemu_plugin_install(plugin_id id, const struct plugin_info *information, int
             return 1;
         }
     }
-    if (information->is_system || strcmp(information->target_name, "x86_64")) {
-        fprintf(stderr, "manyscale: the plugin is for qemu-x86_64, not for %s\n", information->target_name);
+    is_arm = !strcmp(information->target_name, "aarch64");
+    if (information->is_system || (!is_arm && strcmp(information->target_name, "x86_64"))) {
+        fprintf(stderr, "manyscale: the plugin is for qemu-x86_64 and qemu-aarch64, not for %s\n", information->target_name);
         return 1;
     }
     if (path) file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -471,6 +480,10 @@ int qemu_plugin_install(plugin_id id, const struct plugin_info *information, int
     file_bytes = 8;
     recording = !has_entry;
     open_zstd();
+    if (is_arm) {
+        static const char target[] = "{\"target\": \"aarch64\"}\n";
+        write_chunk(DEFINITIONS, target, sizeof target - 1);
+    }
     pthread_atfork(NULL, NULL, in_child);
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
     qemu_plugin_register_atexit_cb(id, on_exit_of_program, NULL);

@@ -94,3 +94,25 @@ def test_tasks_under_qemu(traced: Callable[..., Any], compiled: Callable[..., Pa
     assert tasks[::2] == [[10 + i, 2] for i in range(6)]
     assert tasks[1::2] == [[3]] * 6
     assert [counts for counts in touched.values() if len(counts) > 2] == [[20, 40, 60, 80]]
+
+
+def test_a_program_of_aarch64(traced: Callable[..., Any], compiled: Callable[..., Path], tmp_path: Path) -> None:
+    """1,000 rounds of six instructions: two loads, a fused multiplication and addition that waits for the one before, 4
+    cycles on a Neoverse N1 (Arm's Software Optimization Guide), an addition, a comparison and a branch."""
+    need(emulated.ARM_EMULATOR, "aarch64-linux-gnu-gcc")
+    program = compiled(PROGRAMS / "detail" / "dot.c", "aarch64-linux-gnu-gcc", "-O2", "-static")
+    trace = traced([program], "--level", "detailed", "--route", "qemu", "--function", "dot")
+    assert trace.status == 0, trace.err
+    segment = trace.workload.tables["segments"].to_pylist()[0]
+    assert segment["num_accesses"] == 2_000
+    assert segment["num_instructions"] == pytest.approx(6_000, abs=20)
+    study = {
+        "schema": 1, "workload": {"path": str(trace.folder)}, "target": "altra-q80", "model": {"cpu": "detailed"},
+    }  # fmt: skip
+    run = manyscale.run(study, tmp_path / "run", report=False)
+    cycles = run.figures["application.makespan"] * 3e9
+    # the caches are cold at first: 250 lines of 8 numbers, whose misses overlap; never fewer than the chain takes
+    assert cycles >= 4_000
+    refused = traced([program], "--level", "tasks")
+    assert refused.status == 2
+    assert "is a program of AArch64" in refused.err
