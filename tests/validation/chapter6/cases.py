@@ -71,6 +71,19 @@ def nas(name: str, ranks: int, size: str = "W", steps: int = 20) -> Case:
     return Case(f"{name}.{size}.{ranks}", ranks, (), ((f"input{name}.data", text),))
 
 
+# ranks whose traces are predicted on many cores each
+DESIGN: Final = {
+    "hydro-4": hydro(4, nx=500, ny=500, steps=6),
+    "lulesh-8": lulesh(8, size=15, steps=6),
+    "minife-4": minife(4, size=40),
+    **{f"{name}-4": nas(name, 4, steps=6) for name in ("bt-mz", "sp-mz")},
+}
+# one core each
+RANKS: Final = {
+    **{f"hydro-{ranks}": hydro(ranks, nx=500, ny=500, steps=6) for ranks in (1, 2, 4, 8, 16)},
+    **{f"minife-{ranks}": minife(ranks, size=40) for ranks in (1, 2, 4, 8, 16)},
+    **{f"{name}-{ranks}": nas(name, ranks, steps=6) for name in ("bt-mz", "sp-mz") for ranks in (1, 2, 4, 8, 16)},
+}
 # what two cores can run
 NATIVE: Final = {
     **{f"hydro-{ranks}": hydro(ranks) for ranks in (1, 2)},

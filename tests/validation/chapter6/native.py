@@ -9,7 +9,7 @@ Measured: the wall time from the second iteration's beginning to the last one's,
 threads pinned to cores; with ``--realtime`` under the scheduler's SCHED_FIFO, so that programs that run beside have to
 wait for the tens of milliseconds that a run takes. The trace is the one of ``--traces`` with the least compute time.
 Model ``burst`` takes traced times; in ``burst+runtime`` a chunk of a loop on several cores costs what a region on so
-many threads takes longer than on one (``runtime_costs.c``; printed last). ``detailed`` and ``interval`` (one rank)
+many threads takes longer than on one (``runtime_costs.c``; printed first). ``detailed`` and ``interval`` (one rank)
 simulate the second iteration of a detailed trace on the target's cores and caches, its page faults at the target's
 cost, and on several cores with the runtime system's costs.
 """
@@ -24,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ COLUMNS: Final = (
     "case", "ranks", "cores", "native_ms", "native_median_ms", "model", "predicted_ms", "error_percent",
 )  # fmt: skip
 SECOND: Final = 1
+ROUNDS: Final = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,55 +55,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--realtime", action="store_true", help="needs the right to ask for SCHED_FIFO")
     options = parser.parse_args(arguments)
     place = Place(options.binaries.resolve(), options.work.resolve(), options.realtime)
+    names = options.cases or list(NATIVE)
     costs: dict[int, dict[str, float]] = {1: {}, 2: {}}
+    times: dict[tuple[str, int], list[float]] = {}
+    for _ in range(ROUNDS):  # cores of a shared machine are far apart for minutes: all of it, several times
+        for name in names:
+            for cores in cores_of(NATIVE[name]):
+                found = [place.measured(NATIVE[name], cores) for _ in range(-(-options.repetitions // ROUNDS))]
+                times.setdefault((name, cores), []).extend(found)
+            for threads, known in costs.items():
+                each = place.runtime_costs(threads)
+                costs[threads] = {key: min(value, known.get(key, value)) for key, value in each.items()}
+    print(json.dumps(costs), flush=True)
+    runtime = {"schedule": f"{costs[2]['region_ns'] - costs[1]['region_ns']:.0f} ns"}
     with options.output.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        for name in options.cases or NATIVE:
-            for threads, known in costs.items():  # the least so far: cores are sometimes far apart for a while
-                found = place.runtime_costs(threads)
-                costs[threads] = {key: min(value, known.get(key, value)) for key, value in found.items()}
-            runtime = {"schedule": f"{costs[2]['region_ns'] - costs[1]['region_ns']:.0f} ns"}
-            for row in compared(name, NATIVE[name], place, options, runtime):
-                writer.writerow(row)
-                file.flush()
-    print(json.dumps(costs))
+        for name in names:
+            for cores in cores_of(NATIVE[name]):
+                for row in compared(name, cores, times[name, cores], place, options, runtime):
+                    writer.writerow(row)
+                    file.flush()
     return 0
 
 
+def cores_of(case: Case) -> tuple[int, ...]:
+    """Numbers of cores of a rank that two cores can run."""
+    return (1, 2) if case.ranks == 1 else (1,)
+
+
 def compared(
-    name: str, case: Case, place: Place, options: argparse.Namespace, runtime: Mapping[str, str]
-) -> list[dict[str, str]]:
-    """A row per number of cores and model."""
-    rows = []
-    for cores in (1, 2) if case.ranks == 1 else (1,):
-        times = [place.measured(case, cores) for _ in range(options.repetitions)]
-        program = case.of_threads if cores > 1 and case.of_threads else ""
-        trace = place.trace(f"{name}{'-threads' if program else ''}", case, program or case.program, options.traces)
-        models: dict[str, dict[str, Any]] = {"burst": {}}
-        costs = {"runtime": dict(runtime)} if cores > 1 else {}
-        if costs:
-            models["burst+runtime"] = costs
-        if case.ranks == 1:
-            detail = place.detail(trace.name, case, program or case.program)
-            where = {"path": str(trace), "detail": str(detail)}
-            models |= {cpu: {**costs, "workload": where, "model": {"cpu": cpu}} for cpu in ("detailed", "interval")}
-        for model, more in models.items():
-            found = predicted(trace, options.target, cores, more)
-            rows.append(
-                {
-                    "case": name,
-                    "ranks": str(case.ranks),
-                    "cores": str(cores),
-                    "native_ms": f"{min(times):.4g}",
-                    "native_median_ms": f"{np.median(times):.4g}",
-                    "model": model,
-                    "predicted_ms": f"{found:.4g}",
-                    "error_percent": f"{100 * (found / min(times) - 1):+.1f}",
-                }
-            )
-            print(" ".join(rows[-1].values()), flush=True)
-    return rows
+    name: str, cores: int, times: Sequence[float], place: Place, options: argparse.Namespace, runtime: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """A row per model."""
+    case = NATIVE[name]
+    program = case.of_threads if cores > 1 and case.of_threads else ""
+    trace = place.trace(f"{name}{'-threads' if program else ''}", case, program or case.program, options.traces)
+    costs = {"runtime": dict(runtime)} if cores > 1 else {}
+    models: dict[str, dict[str, Any]] = {"burst": {}}
+    if costs:
+        models["burst+runtime"] = costs
+    if case.ranks == 1:
+        detail = place.detail(trace.name, case, program or case.program)
+        where = {"path": str(trace), "detail": str(detail)}
+        models |= {cpu: {**costs, "workload": where, "model": {"cpu": cpu}} for cpu in ("detailed", "interval")}
+    for model, more in models.items():
+        found = predicted(trace, options.target, cores, more)
+        row = {
+            "case": name,
+            "ranks": str(case.ranks),
+            "cores": str(cores),
+            "native_ms": f"{min(times):.4g}",
+            "native_median_ms": f"{np.median(times):.4g}",
+            "model": model,
+            "predicted_ms": f"{found:.4g}",
+            "error_percent": f"{100 * (found / min(times) - 1):+.1f}",
+        }
+        print(" ".join(row.values()), flush=True)
+        yield row
 
 
 class Place:
@@ -159,8 +169,9 @@ class Place:
         output = self.work / name
         best = np.inf
         for number in range(times):
-            made = self.work / f"{name}.{number}"
+            made = self.work / f"traced.{number}" / name  # the trace's name is the folder's
             shutil.rmtree(made, ignore_errors=True)
+            made.parent.mkdir(exist_ok=True)
             case.write_files(self.work / f"{name}.input")
             tracer = [sys.executable, "-m", "manyscale", "trace", "--level", "tasks", "-o", str(made), "--"]
             done = subprocess.run(

@@ -203,6 +203,7 @@ def build(name: str, folder: Path, output: Path, flavour: str) -> None:
     """One flavour of a program in C or C++."""
     program = PROGRAMS[name]
     arguments = [program.compiler, *program.flags, "-g", "-fopenmp", "-include", "mpi.h", *flags_of(flavour)]
+    arguments.append(f"-ffile-prefix-map={folder.resolve()}=.")  # traces name files as the repository does
     command(
         [*arguments, "-o", str(output.resolve()), *program.sources, *program.libraries],
         folder,
@@ -250,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="local", action="append", default=[], metavar="NAME=DIRECTORY")
     parser.add_argument("--classes", default="S,W", help="of the NAS benchmarks")
     parser.add_argument("--ranks", default="1,2,4,8,16", help="numbers of processes of the NAS benchmarks")
+    parser.add_argument("--plain", action="store_true", help="nothing for the detailed level")
     options = parser.parse_args(arguments)
     local = dict(each.split("=", 1) for each in options.local)
     options.binaries.mkdir(parents=True, exist_ok=True)
@@ -258,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no program is called {name!r}: {', '.join(PROGRAMS)}")
         try:
             folder = fetched(name, options.sources, Path(local[name]) if name in local else None)
-            for flavour in FLAVOURS:
+            for flavour in FLAVOURS[:1] if options.plain else FLAVOURS:
                 if PROGRAMS[name].sources:
                     build(name, folder, options.binaries / f"{name}{flavour}", flavour)
                     continue
