@@ -8,6 +8,7 @@ the cases of ``cases.DESIGN`` and ``cases.RANKS`` (once, in WORK) and writes a r
 ``creator``: the creating thread a hundred times as fast (section 6.4.5)
 ``network``: no latency and infinite bandwidth
 ``processors``: three processors and widths of 1, 2 and 4 on 64 cores in detail (fig. 6.10)
+``tasksim``: the same with instructions that take nothing but their place, as TaskSim has them
 ``cost``: CPU seconds of a prediction with 64 cores in bursts, in detail, sampled and by the interval model (fig. 6.7 to
 6.9), where rows of the latter two have the difference from detail
 
@@ -43,7 +44,7 @@ IDEAL_NETWORK: Final = {
     for route in ("", "intra_node.", "self.")
     for key, value in (("latency", "0 s"), ("bandwidth", "inf B/s"))
 }
-PARTS: Final = ("cores", "ranks", "creator", "network", "processors", "cost")
+PARTS: Final = ("cores", "ranks", "creator", "network", "processors", "tasksim", "cost")
 COLUMNS: Final = (
     "part", "case", "target", "width", "ranks", "cores", "model", "iteration_ms", "speedup", "efficiency_percent",
     "process_percent", "serial_percent", "thread_balance_percent", "difference_percent", "cpu_seconds",
@@ -143,9 +144,12 @@ class Predictions:
         for number in (8, MOST):
             yield self.predict(self.trace(name), number, changed=IDEAL_NETWORK)
 
-    def processors(self, name: str) -> Iterator[dict[str, Any]]:
-        base = self.in_detail(name, 1)
-        for target in PROCESSORS:
+    def tasksim(self, name: str) -> Iterator[dict[str, Any]]:
+        return self.processors(name, "-tasksim")
+
+    def processors(self, name: str, kind: str = "") -> Iterator[dict[str, Any]]:
+        base = self.in_detail(name, 1, f"{HIGH}{kind}")
+        for target in (f"{each}{kind}" for each in PROCESSORS):
             for width in WIDTHS:
                 found = self.in_detail(name, MOST, target, changed={"target.node.core.width": width})
                 yield speedup({**found, "width": width}, base)
