@@ -33,6 +33,7 @@ from manyscale.models.kernels import read_only
 from manyscale.models.memory.access_stream import Sites, sites_of
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.micro import collect_kernel as kernel
+from manyscale.models.node.micro.line_distances import distances
 from manyscale.models.node.micro.profiles import MicroProfiles
 from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.workload import Workload
@@ -281,7 +282,7 @@ def _lines(stream: InstructionStream, run: _Run, cut: _Cut, sites: Sites, line_b
     )  # fmt: skip
     total = int(used.first[-1])
     line, is_stored = used.line[:total].copy(), used.is_stored[:total].copy()
-    found = kernel.distances(
+    found = distances(
         addresses, shift, run.first_access, run.end_access, run.time, run.owner, since, cut.instance, used.first, line
     )
     history_lines = used.history[: used.first_history[-1]].copy()

@@ -4,12 +4,14 @@
 TRACES/NAME (two parts: suite and program; by default all), each target and caches empty or as the same iteration left
 them, the last iteration is simulated in detail and predicted; a row per case is written to the CSV file OUT. Times are
 CPU seconds, the better of two; collection is shared by the cases of a trace. The cycles of an iteration are the sum
-over its task instances.
+over its task instances. With ``--designs``, 24 cores of DESIGNS instead of the targets, with warm caches: Spearman's
+correlation of the ranks of each trace's designs by cycles (in steps of 1 %).
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import sys
 import time
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from manyscale.models.machine import Node
 from manyscale.models.node.detailed import NodeSimulation
@@ -37,6 +40,13 @@ from manyscale.runner.readers import workload_folder
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 TARGETS: Final = ("grass-high-performance", "grass-low-power", "epyc-zen4")
+# of grass-high-performance: width, reorder buffer, line fill buffers, size of L2, latency of memory
+DESIGNS: Final = [
+    (width, window, buffers, f"{kib} KiB", f"{latency} ns")
+    for width, window, buffers in ((1, 32, 4), (2, 64, 8), (4, 168, 16), (8, 400, 32))
+    for kib in (128, 512, 2048)
+    for latency in (65, 130)
+]
 COLUMNS: Final = (
     "name", "target", "caches", "million_instructions", "cpi", "predicted_cpi", "error_percent", "windows",
     "detailed_s", "collect_s", "response_s",
@@ -48,10 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("traces", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("names", nargs="*")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--designs", action="store_true")
+    options = parser.parse_intermixed_args(arguments)
     found = sorted(each.parent.relative_to(options.traces) for each in options.traces.glob("*/*/workload.json"))
     rows: list[dict[str, Any]] = []
     for name in options.names or map(str, found):
+        if options.designs:
+            rows += designs(name, cell_of(options.traces / name))
+            cycles, predicted = (np.array([row[key] for row in rows[-len(DESIGNS) :]]) for key in COLUMNS[4:6])
+            ranks = spearmanr(*(np.rint(100 * np.log(each)) for each in (cycles, predicted)))  # 1 % is equal
+            print(name, f"rank correlation {ranks.statistic:.3f}", flush=True)
+            continue
         rows += measure(name, cell_of(options.traces / name))
         print(*(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
     with options.output.open("w", newline="") as file:
@@ -83,11 +100,7 @@ def node_of(target: str) -> Node:
 
 def measure(name: str, cell: OpenCell) -> list[dict[str, Any]]:
     """Rows of all targets and caches."""
-    piece_ps = cell.pieces.num_instructions * 1000 + cell.creation_ps
-    order = run_order(cell.program, 1, cell.runtime, piece_ps.astype(np.int64), cell.first, cell.end)
-    profiles, collect_s = least(
-        lambda: collect_profiles(cell.program, cell.stream, cell.pieces, cell.workload, order=order)
-    )
+    profiles, collect_s = least(lambda: profiles_of(cell))
     instructions = int(profiles.instructions.sum())
     rows = []
     for target in TARGETS:
@@ -102,6 +115,36 @@ def measure(name: str, cell: OpenCell) -> list[dict[str, Any]]:
             )  # fmt: skip
             rows.append(dict(zip(COLUMNS, values, strict=True)))
     return rows
+
+
+def designs(name: str, cell: OpenCell) -> list[dict[str, Any]]:
+    """Rows of all designs."""
+    profiles = profiles_of(cell)
+    instructions = int(profiles.instructions.sum())
+    content = load_yaml(shipped_targets()[TARGETS[0]])
+    rows = []
+    for width, window, buffers, size, latency in DESIGNS:
+        raw = copy.deepcopy(content)
+        raw["node"]["core"] |= {"width": width, "reorder_buffer": window, "line_fill_buffers": buffers}
+        raw["node"]["core"].pop("commit", None)
+        raw["node"]["caches"]["L2"]["size"] = size
+        raw["node"]["main_memory"]["latency"] = latency
+        node = build_machine(raw, TARGETS[0]).node
+        cycles, _ = detailed(cell, node, warm=True)
+        predicted = predict(profiles, cell, node, True)
+        values = (
+            name, f"width {width} window {window} buffers {buffers} L2 {size} memory {latency}", "warm",
+            round(instructions / 1e6, 1), round(cycles / instructions, 4), round(predicted / instructions, 4),
+            round(100 * (predicted / cycles - 1), 2), profiles.num_windows, 0, 0, 0,
+        )  # fmt: skip
+        rows.append(dict(zip(COLUMNS, values, strict=True)))
+    return rows
+
+
+def profiles_of(cell: OpenCell) -> MicroProfiles:
+    piece_ps = cell.pieces.num_instructions * 1000 + cell.creation_ps
+    order = run_order(cell.program, 1, cell.runtime, piece_ps.astype(np.int64), cell.first, cell.end)
+    return collect_profiles(cell.program, cell.stream, cell.pieces, cell.workload, order=order)
 
 
 def least(function: Callable[[], Any]) -> tuple[Any, float]:
