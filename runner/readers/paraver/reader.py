@@ -44,14 +44,14 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     labels = labels_beside(path)
     reader = OperationReader(records, groups, labels, num_ranks, header.ps_per_unit)
     tables = reader.tables()
-    if FIRST in labels.types:
-        from manyscale.runner.readers.paraver import task_records  # Arrow's reader of text, which few traces need
-
-        tables |= task_records.tables(path, labels, options.application)
-        tables = task_records.with_time_of_events(tables, num_ranks)
     name = path.name.removesuffix(".gz").removesuffix(".prv")
     notes = _notes(header, records, reader.counts, groups, application)
-    return Workload(name, num_ranks, tables, notes, NAME)
+    plain = Workload(name, num_ranks, tables, notes, NAME)
+    if FIRST not in labels.types:
+        return plain
+    from manyscale.runner.readers.paraver import task_records  # Arrow's reader of text, which few traces need
+
+    return task_records.with_tasks(plain, task_records.tables(path, labels, options.application))
 
 
 def _notes(

@@ -7,6 +7,7 @@ found and parsed by Arrow, a block of lines at a time. Cost: O(bytes).
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from manyscale.models.workload import PHASES_SCHEMA, SCHEMAS, PhaseKind
+from manyscale.models.workload import PHASES_SCHEMA, SCHEMAS, PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.models.workload.notes import changes
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
@@ -44,11 +46,20 @@ def tables(path: Path, labels: Labels, application: int) -> dict[str, pa.Table]:
     return result | {STATIC: _static(labels)}
 
 
-def with_time_of_events(tables: dict[str, pa.Table], num_ranks: int) -> dict[str, pa.Table]:
+def with_tasks(plain: Workload, found: dict[str, pa.Table]) -> Workload:
+    """The workload with these tables; where they do not fit its calls, as after a cut, without, and a note."""
+    try:
+        tables = _with_time_of_events({**plain.tables, **found}, plain.num_ranks)
+        return Workload(plain.name, plain.num_ranks, tables, plain.notes, plain.source_format)
+    except (WorkloadError, IndexError) as error:
+        what = "what the trace has of tasks does not fit its MPI calls and is left out (it was cut or filtered)"
+        text = f"{what}: {error}"
+        return replace(plain, notes=(*plain.notes, changes("trace-cut", text)))
+
+
+def _with_time_of_events(tables: dict[str, pa.Table], num_ranks: int) -> dict[str, pa.Table]:
     """All tables, the compute before each operation at least as long as the events there: where the traced program took
     more CPU time than passed between two calls, and before a rank's first one, states cannot show it."""
-    if "events" not in tables:
-        return tables
     phases, events = tables["phases"], tables["events"]
     operations = np.bincount(to_numpy(tables["operations"].column("rank")), minlength=num_ranks)
     first = np.cumsum(operations) - operations

@@ -230,3 +230,16 @@ def test_damaged_tasks_are_refused(tmp_path, name, old, new, problem):
     (tmp_path / name).write_text(text.replace(old, new))
     with pytest.raises(UserError, match=problem):
         paraver.read(tmp_path / "out.prv")
+
+
+@pytest.mark.contract
+def test_tasks_of_a_trace_that_was_cut_are_left_out(tmp_path):
+    """Its events are gone, in which its iteration begins and ends."""
+    workload = with_tasks(read(tmp_path / "in.prv", SMALL))
+    write_trace(workload, tmp_path / "out.prv")
+    lines = (tmp_path / "out.prv").read_text().splitlines(keepends=True)
+    (tmp_path / "out.prv").write_text("".join(line for line in lines if ":63920000:" not in line))
+    again = paraver.read(tmp_path / "out.prv")
+    assert not any(again.tables[level].num_rows for level in LEVELS)
+    assert again.tables["operations"].equals(workload.tables["operations"])
+    assert [note.code for note in again.notes if "of tasks does not fit" in note.text] == ["trace-cut"]
