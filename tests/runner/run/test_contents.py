@@ -11,13 +11,15 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from rank_events import Recorder
 
 import manyscale as ms
-from manyscale.models.workload import Workload
+from manyscale.models.workload import SCHEMAS, Workload
+from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.task_tables import EventKind
-from manyscale.runner.run.questions.contents import communication, contents, task_graph, uses
+from manyscale.runner.run.questions.contents import communication, contents, launches, task_graph, uses
 
 CHOLESKY = Path(__file__).parents[2] / "data" / "detail" / "cholesky-4.omt.xz"
 LAP_PS = 10
@@ -112,6 +114,37 @@ def test_loops_by_construct() -> None:
                 recorder.chunk(loop, first, 2)
     (row,) = section(recorder.workload(), "loops").tables["loops"].to_pylist()
     assert (row["schedule"], row["executions"], row["mean_iterations"], row["chunks"]) == ("dynamic", 2, 6.0, 6)
+
+
+def test_what_ranks_gave_their_gpus() -> None:
+    """Two ranks; rank 0 has two streams on one GPU, rank 1 one."""
+    workload = Recorder(LAP_PS).workload(1)
+    kinds = ("launch", "copy_to_device", "copy_to_host", "copy_to_device")
+    rows = [
+        {
+            "rank": number // 3, "operation_id": number, "kind": int(GpuOperationKind[kind]), "stream": number % 2,
+            "launch_id": int(kind == "launch"), "bytes": 100 * number, "event": 0, "device": 0, "peer": -1,
+            "priority": 0, "flags": 0,
+        }
+        for number, kind in enumerate(kinds)
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows, SCHEMAS["gpu_operations"])
+    with_calls = Workload("calls", 2, {**workload.tables, "gpu_operations": table}, is_checked=True)
+    found = launches.host_calls(with_calls)
+    assert found is not None
+    assert found.facts == {"calls": 4, "ranks": 2, "devices_of_a_process": 1, "streams": 3}
+    moved = {row["call"]: (row["calls"], row["moved_bytes"]) for row in found.tables["gpu_calls"].to_pylist()}
+    assert moved == {"launch": (1, 0), "copy_to_device": (2, 400), "copy_to_host": (1, 200)}
+
+
+def test_counters_of_phases_and_tasks() -> None:
+    workload = forked()
+    rows = [{"rank": 0, "task_instance_id": number, "counter": "cycles", "value": 7} for number in (2, 3)]
+    tables = {**workload.tables, "task_counters": pa.Table.from_pylist(rows, SCHEMAS["task_counters"])}
+    found = section(Workload("counted", 1, tables, is_checked=True), "counters")
+    assert found.tables["counters"].to_pylist() == [
+        {"counter": "cycles", "of": "task instances", "counted": 2, "total": 14.0}
+    ]
 
 
 def test_sizes_of_messages_by_powers_of_two() -> None:

@@ -119,16 +119,30 @@ def iterations(workload: Workload) -> Section | None:
     )
 
 
+_COUNTED: Final = {"counters": "phases", "task_counters": "task instances", "chunk_counters": "chunks of loops"}
+
+
 def counters(workload: Workload) -> Section | None:
-    """Hardware counters of phases, by name."""
-    table = workload.tables["counters"]
-    if not table.num_rows:
+    """Hardware counters of phases, task instances and chunks, by name."""
+    of: list[str] = []
+    named: list[str] = []
+    counts: list[int] = []
+    totals: list[float] = []
+    for level, what in _COUNTED.items():
+        table = workload.tables[level]
+        if not table.num_rows:
+            continue
+        column = one_chunk(table.column("counter"))
+        names = column.dictionary.to_pylist()
+        code, value = to_numpy(column).astype(np.int64), to_numpy(table.column("value")).astype(np.float64)
+        count, total = np.bincount(code, minlength=len(names)), np.bincount(code, value, minlength=len(names))
+        order = [int(each) for each in np.argsort(-count, kind="stable") if count[each]]
+        of += [what] * len(order)
+        named += [names[each] for each in order]
+        counts += count[order].tolist()
+        totals += total[order].tolist()
+    if not of:
         return None
-    column = one_chunk(table.column("counter"))
-    names = column.dictionary.to_pylist()
-    code, value = to_numpy(column).astype(np.int64), to_numpy(table.column("value"))
-    count, total = np.bincount(code, minlength=len(names)), np.bincount(code, value, minlength=len(names))
-    order = [int(each) for each in np.argsort(-count, kind="stable") if count[each]]
-    rows = columns(counter=[names[each] for each in order], phases=count[order], total=total[order])
-    facts: dict[str, Value] = {"counters": len(order), "counted_phases": int(count.max())}
+    rows = columns(counter=named, of=of, counted=np.array(counts), total=np.array(totals))
+    facts: dict[str, Value] = {"counters": len(set(named)), "counted": ", ".join(dict.fromkeys(of))}
     return Section("counters", facts, {"counters": rows})
