@@ -276,6 +276,8 @@ def _state(levels: list[Cache], num_cores: int, grain_bytes: int, seed: int, cou
     now[cache_state.NUM_CORES], now[cache_state.SEED] = num_cores, seed
     slot = np.zeros((cache_state.SLOT, slots), np.int64)
     slot[cache_state.TAG], slot[cache_state.USED] = -1, cache_state.NEVER
+    first_sets = -(-num_cores // levels[0].shared_by_cores) * levels[0].num_sets
+    latest = np.arange(first_sets) * needed(levels[0].ways, "ways")  # a slot of the set itself: of another core's none
     stream = np.zeros((streams, 5), np.int64)
     stream[:, 0] = -1
-    return CacheState(geometry, slot, stream, np.zeros((STACK_DEPTH, 6), np.int64), now, counts)
+    return CacheState(geometry, slot, stream, np.zeros((STACK_DEPTH, 6), np.int64), now, counts, latest)

@@ -3,7 +3,8 @@
 An access is a load or store request at the first level. Dealing with a request changes one level and may ask for
 more, put on a stack so that the order is that of hardware that does one thing after the other: a line is fetched
 (through all levels further out), then it is filled in, then what it replaced goes down, then prefetches are done.
-The order is that of Dinero IV (Edler, Hill, 1997), so its counts can be compared.
+The order is that of Dinero IV (Edler, Hill, 1997), so its counts can be compared. What most accesses come to is done at
+once (``first_level``).
 
 Kinds and counters are NumPy's integers: Numba compiles a function once more for each plain one it is called with.
 """
@@ -23,6 +24,13 @@ from manyscale.models.memory.caches.coherence import (
     take_from_others,
 )
 from manyscale.models.memory.caches.counts import Counter, Reference
+from manyscale.models.memory.caches.first_level import (
+    comes_from_second,
+    first_level,
+    has_plain_second,
+    hits_at_once,
+    simply_hits,
+)
 from manyscale.models.memory.caches.lru_kernel import AHEAD
 from manyscale.models.memory.caches.page_frames import framed_unit
 from manyscale.models.memory.caches.state import (
@@ -70,7 +78,8 @@ STORE: Final = np.int64(1)  # a: as of loads
 VICTIM: Final = np.int64(3)  # a line evicted into an exclusive level; a: valid sectors, flags above; b: dirty sectors
 FILL: Final = np.int64(4)  # a: flags; b: dirty sectors
 PREFETCH: Final = np.int64(5)
-FOR_STORE, FOR_PREFETCH, ASKED = 1, 2, 4  # bits of a of loads and stores; ASKED: other cores have been asked
+# bits of a of loads and stores; ASKED: other cores have been asked; OBSERVED: the level's prefetcher has seen it
+FOR_STORE, FOR_PREFETCH, ASKED, OBSERVED = 1, 2, 4, 8
 
 LOAD_HITS, STORE_HITS = np.int64(Counter.load_hits), np.int64(Counter.store_hits)
 VICTIM_HITS, PREFETCH_HITS = np.int64(Counter.victim_hits), np.int64(Counter.prefetch_hits)
@@ -166,14 +175,14 @@ def _fetch(state, level, grain, size, why, flags, dirty, grain_bytes):  # type: 
     """Ask the next level for whole sectors, and fill them in afterwards; an exclusive level just passes the request on.
     O(1)."""
     if state.geometry[level, EXCLUSIVE]:
-        push(state, LOAD, level + 1, grain, size, why & ~ASKED, 0)
+        push(state, LOAD, level + 1, grain, size, why & ~(ASKED | OBSERVED), 0)
         return
     sector = 1 << state.geometry[level, SECTOR_SHIFT]
     begin = grain & -sector
     size = ((grain + size + sector - 1) & -sector) - begin
     count(state, level, FETCHED_BYTES, size * grain_bytes)
     push(state, FILL, level, begin, size, flags, dirty)
-    push(state, LOAD, level + 1, begin, size, why & ~ASKED, 0)
+    push(state, LOAD, level + 1, begin, size, why & ~(ASKED | OBSERVED), 0)
 
 
 @inlined
@@ -190,7 +199,7 @@ def _enter(state, kind, level, grain, size, why, counter, grain_bytes):  # type:
     line = grain >> state.geometry[level, LINE_SHIFT]
     place = find(state, level, state.now[CORE], line)
     need = sectors(state, level, grain, size)
-    if state.geometry[level, NUM_STREAMS] and why & FOR_PREFETCH == 0:
+    if state.geometry[level, NUM_STREAMS] and why & (FOR_PREFETCH | OBSERVED) == 0:
         observe(state, level, state.now[CORE], line)
     if place >= 0 and state.slot[VALID, place] & need == need:
         count(state, level, counter, 1)
@@ -309,28 +318,14 @@ def _deal_with(state, top, grain_bytes):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _simply_hits(state, kind, grain, size):  # type: ignore[no-untyped-def]
-    """Whether an access hits the first level and changes nothing else; it is then done. O(ways)."""
-    place = find(state, 0, state.now[CORE], grain >> state.geometry[0, LINE_SHIFT])
-    if place < 0 or state.slot[FLAGS, place]:
-        return False
-    mask = sectors(state, 0, grain, size)
-    if state.slot[VALID, place] & mask != mask:
-        return False
-    if kind == STORE:
-        state.slot[DIRTY, place] |= mask
-    state.counts[0, STORE_HITS if kind == STORE else LOAD_HITS, state.now[LABEL]] += 1
-    touch(state, 0, place)
-    return True
-
-
-@inlined
-def _access(state, kind, grain, size, grain_bytes):  # type: ignore[no-untyped-def]
-    """One access of one line, and all that follows. Whether it misses the first level. O(levels * ways), in sum."""
+def _access(state, kind, grain, size, why, is_done, grain_bytes):  # type: ignore[no-untyped-def]
+    """One access of one line, and all that follows; if it ``is_done``, the prefetches alone. Whether it misses the
+    first level. O(levels * ways), in sum."""
     state.now[REPLY_SHARED] = 0
     hits = LOAD_HITS if kind == LOAD else STORE_HITS
     before = state.counts[0, hits, state.now[LABEL]]
-    push(state, kind, 0, grain, size, 0, 0)
+    if not is_done:
+        push(state, kind, 0, grain, size, why, 0)
     num_prefetched = 0
     while True:
         if state.now[DEPTH] == 0:
@@ -342,7 +337,7 @@ def _access(state, kind, grain, size, grain_bytes):  # type: ignore[no-untyped-d
         state.now[DEPTH] -= 1
         _deal_with(state, state.now[DEPTH], grain_bytes)
     state.now[QUEUED] = 0
-    return state.counts[0, hits, state.now[LABEL]] == before
+    return not is_done and state.counts[0, hits, state.now[LABEL]] == before
 
 
 @allocation_free
@@ -369,13 +364,21 @@ def run_all_kinds(accesses, by_site, core, pages, grain_shift, state, references
     line_grains = 1 << state.geometry[0, LINE_SHIFT]
     grain_bytes = 1 << grain_shift
     observes, passes_on = state.geometry[0, NUM_STREAMS] > 0, state.geometry[0, WRITE_THROUGH] == 1
+    why = np.int64(OBSERVED if observes else 0)
+    first, line_shift = first_level(state), state.geometry[0, LINE_SHIFT]
+    whole_lines = line_shift == state.geometry[0, SECTOR_SHIFT]
+    second = has_plain_second(state)
+    at_once = first[-1] and (not observes or state.now[NUM_CORES] == 1)
     num_missed = 0  # of the last AHEAD accesses
+    num_farther = 0  # that the second level did not answer: if they are many, it is not asked for a while
     looked_at = np.empty(1, np.int64)  # not used: what counts is that the sets were read
     for i in range(address.shape[0]):
         if i % AHEAD == 0:
             if num_missed > AHEAD // 4:
                 looked_at[0] = _look_ahead(state, address, core, i, pages, grain_shift)
             num_missed = 0
+            if i % (AHEAD * AHEAD) == 0:
+                num_farther = 0
         at = site[i] if by_site else i
         state.now[CORE] = np.int64(core[i]) if core.shape[0] else 0
         label = state.now[CORE] * num_sites + site[i]
@@ -392,8 +395,25 @@ def run_all_kinds(accesses, by_site, core, pages, grain_shift, state, references
             state.now[BYTES] = min(left, line_grains * grain_bytes - begin)
             left -= state.now[BYTES]
             begin = np.int64(0)
-            if observes or (passes_on and kind == STORE) or not _simply_hits(state, kind, own, size):
-                misses += _access(state, kind, own, size, grain_bytes)
+            line, found = own >> line_shift, 0
+            if at_once and not (passes_on and kind == STORE):
+                mask = np.int64(1) if whole_lines else sectors(state, 0, own, size)
+                found = hits_at_once(state, first, state.now[CORE], line, mask, kind == STORE, label)
+                if found > 0:
+                    lines += 1
+                    grain += size
+                    continue
+            if observes:
+                observe(state, np.int64(0), state.now[CORE], line)
+            is_done = False
+            if found == 0:
+                is_done = not (passes_on and kind == STORE) and simply_hits(state, kind == STORE, own, size)
+            elif second and num_farther <= AHEAD // 4:
+                is_done = comes_from_second(state, line, kind == STORE, label, grain_bytes)
+                num_farther += not is_done
+                misses += is_done
+            if not is_done or state.now[QUEUED] > 0:
+                misses += _access(state, kind, own, size, why, is_done, grain_bytes)
             lines += 1
             grain += size
         num_missed += misses

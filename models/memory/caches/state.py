@@ -72,13 +72,16 @@ NUM_CORES: Final = 7
 SEED: Final = 8
 QUEUED: Final = 9  # prefetches
 BYTES: Final = 10  # of the access, in its line
-NOW: Final = 11
+HINTS: Final = 11  # where streams of pages were found last, see ``hint_of``
+NUM_HINTS: Final = 8
+NOW: Final = HINTS + NUM_HINTS
 
 
 class CacheState(NamedTuple):
     """``geometry`` int64[levels, COLUMNS]; ``slot`` int64[SLOT, slots]; ``stream`` int64[streams, 5]: of prefetchers;
     ``stack`` int64[depth, 6]: requests to be dealt with, and prefetches for later from its end; ``now`` int64[NOW];
-    ``counts`` int64[levels + 1, Counter, labels]."""
+    ``counts`` int64[levels + 1, Counter, labels]; ``latest`` int64[sets of the first level's instances]: the slot in
+    which an access found its line last."""
 
     geometry: np.ndarray
     slot: np.ndarray
@@ -86,6 +89,7 @@ class CacheState(NamedTuple):
     stack: np.ndarray
     now: np.ndarray
     counts: np.ndarray
+    latest: np.ndarray
 
 
 @inlined
@@ -97,6 +101,12 @@ def set_of(state, level, core, line):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def hint_of(page):  # type: ignore[no-untyped-def]
+    """The entry of ``now`` for a page of a prefetcher: arrays that lie a power of two apart have others. O(1)."""
+    return HINTS + ((page * 2654435761 >> 29) & (NUM_HINTS - 1))
+
+
+@inlined
 def find(state, level, core, line):  # type: ignore[no-untyped-def]
     """The slot of a line, -1 if it is not there. O(ways)."""
     ways = state.geometry[level, WAYS]
@@ -105,6 +115,19 @@ def find(state, level, core, line):  # type: ignore[no-untyped-def]
         if state.slot[TAG, place] == line:
             return np.int64(place) if state.slot[VALID, place] else -1
     return -1
+
+
+@inlined
+def find_first(state, core, line):  # type: ignore[no-untyped-def]
+    """``find`` in the first level. O(ways), O(1) for a line that its set used last: of slots with one tag, the first
+    alone is valid."""
+    place = set_of(state, 0, core, line)
+    slot = state.latest[place]
+    if state.slot[TAG, slot] != line or state.slot[VALID, slot] == 0:
+        slot = find(state, 0, core, line)
+        if slot >= 0:
+            state.latest[place] = slot
+    return slot
 
 
 @inlined

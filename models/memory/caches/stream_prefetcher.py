@@ -24,6 +24,7 @@ from manyscale.models.memory.caches.state import (
     PAGE_SHIFT,
     QUEUED,
     STREAMS,
+    hint_of,
 )
 
 # columns of ``stream``
@@ -36,17 +37,22 @@ TIME: Final = 4
 
 @allocation_free
 def observe(state, level, core, line):  # type: ignore[no-untyped-def]
-    """Follow the streams, and ask for lines. O(streams + degree)."""
+    """Follow the streams, and ask for lines. O(streams + degree), O(1) for a line as before it."""
     page_shift, num_streams = state.geometry[level, PAGE_SHIFT], state.geometry[level, NUM_STREAMS]
     page = line >> page_shift
     first = state.geometry[level, STREAMS] + core // state.geometry[level, CORES] * num_streams
     which = first
-    for i in range(first, first + num_streams):
-        if state.stream[i, PAGE] == page:
-            which = i
-            break
-        if state.stream[i, TIME] < state.stream[which, TIME]:
-            which = i
+    hint = hint_of(page)  # no two streams are of one page
+    if first <= state.now[hint] < first + num_streams and state.stream[state.now[hint], PAGE] == page:
+        which = state.now[hint]
+    else:
+        for i in range(first, first + num_streams):
+            if state.stream[i, PAGE] == page:
+                which = i
+                break
+            if state.stream[i, TIME] < state.stream[which, TIME]:
+                which = i
+        state.now[hint] = which
     state.now[CLOCK] += 1
     state.stream[which, TIME] = state.now[CLOCK]
     if state.stream[which, PAGE] == page and state.stream[which, LINE] == line:
