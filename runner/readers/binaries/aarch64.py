@@ -59,12 +59,14 @@ class Disassembler:
         self._code.detail = True
         self._register = capstone.CS_OP_REG
         self._registers: dict[int, int] = {}
+        self.num_unknown = 0  # instructions of SVE, or not known to capstone, so far
 
     def disassemble(self, code: bytes, address: int) -> Iterator[Instruction]:
         """The instructions of ``code``, which stands at ``address``; one that is not known is ``other``. O(bytes)."""
         for at in range(0, len(code) - 3, 4):
             found = next(self._code.disasm(code[at : at + 4], address + at, 1), None)
             if found is None:
+                self.num_unknown += 1
                 yield Instruction(address + at, 4, Kind.other, 1, (), ())
             else:
                 yield self._instruction(found)
@@ -73,6 +75,7 @@ class Disassembler:
         name, operands = each.mnemonic, each.op_str
         kind = next((kind for pattern, kind in _KINDS if pattern.fullmatch(name)), Kind.other)
         if _SCALABLE.search(operands):
+            self.num_unknown += 1
             return Instruction(each.address, each.size, Kind.other, 1, (), ())
         if _VECTOR.search(operands):
             kind = _OF_VECTORS.get(kind, kind)

@@ -248,6 +248,10 @@ def instructions_table(
         if key not in decoded:
             decoded[key] = list(disassembler.disassemble(each, address))
         rows += [(block, instruction) for instruction in decoded[key]]
+    if isinstance(disassembler, aarch64.Disassembler) and disassembler.num_unknown:
+        count = disassembler.num_unknown
+        text = f"{count} instructions, of SVE or unknown ones, have no class, and nothing waits for their registers"
+        notes.append(changes("instructions-unknown", text, count=count))
     columns = [
         to_arrow(np.array([block for block, _ in rows], np.int32)),
         to_arrow(np.array([int(one.kind) for _, one in rows], np.int8)),

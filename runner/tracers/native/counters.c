@@ -79,7 +79,10 @@ static void measure_cost(void) {
     int found = 0;
     memset(cost, 0, sizeof cost);
     for (int i = 0; i < READINGS; i++) {
-        if (!read_all(&latest) || !increase_since_latest(increase)) continue;
+        if (!read_all(&latest)) continue;
+        ms_wall(); /* as at both ends of what lies between two events */
+        ms_wall();
+        if (!increase_since_latest(increase)) continue;
         for (int k = 0; k < num_counters; k++)
             if (!found || increase[k] < least[k]) least[k] = increase[k];
         found = 1;
@@ -168,4 +171,8 @@ void ms_counters_put(void) {
     if (!ms.active) return;
     ms_append(MS_COUNTS, of_event, (uint64_t)num_defined * sizeof *of_event);
     read_all(&latest);
+    uint64_t wall = ms_wall(), own = wall - ms.lap_wall; /* of the readings, and of recording the event */
+    ms.lap_pending += own;
+    ms.recorded_ns += own;
+    ms.lap_wall = wall;
 }

@@ -166,7 +166,8 @@ static inline void ms_show(void) {
 }
 
 /* Counters, where they are built: open those of this thread (how many there are), what they counted since the restart (how
-   many are valid), and restart. At an event they are taken before all that the tracer does, and put behind it. */
+   many are valid), and restart. At an event they are taken before what the tracer does, and put behind it; the time of
+   both is nobody's. */
 enum { MS_MOST_COUNTERS = 8 };
 int ms_counters_start(void) MS_HIDDEN __attribute__((weak));
 int ms_counters_since(int64_t *increase) MS_HIDDEN __attribute__((weak));
@@ -217,8 +218,8 @@ static inline uint64_t ms_thread_cpu(void) {
    CPU clock, less what was given out by the wall clock since it was last read; so the sum is always that of the CPU
    clock. */
 #define MS_LAP_NS 50000
-static inline uint64_t ms_lap(void) {
-    uint64_t wall = ms_wall(), passed = wall - ms.lap_wall;
+static inline uint64_t ms_lap_at(uint64_t wall) {
+    uint64_t passed = wall - ms.lap_wall;
     ms.lap_wall = wall;
     if (MS_LIKELY(passed < MS_LAP_NS)) {
         ms.lap_pending += passed;
@@ -228,13 +229,16 @@ static inline uint64_t ms_lap(void) {
     uint64_t lap = since > ms.lap_pending ? since - ms.lap_pending : 0;
     ms.lap_cpu = cpu;
     ms.lap_pending = 0;
+    if (MS_UNLIKELY(ms.counts_events)) ms.lap_wall = ms_wall(); /* what follows is nobody's: ms_counters_put */
     return lap;
 }
+static inline uint64_t ms_lap(void) { return ms_lap_at(ms_wall()); }
 /* A lap without what recording its event takes. Laps from MS_FAULTS_NS on end with a count of page faults. */
 #define MS_FAULTS_NS 10000
-static inline uint64_t ms_own_lap(void) {
-    uint64_t lap = ms_lap(), cost = ms.event_ns;
-    if (MS_UNLIKELY(lap >= MS_FAULTS_NS)) cost += ms.faults_ns + (lap >= MS_LAP_NS ? ms.clock_ns : 0);
+static inline uint64_t ms_own_lap(uint64_t wall) {
+    uint64_t lap = ms_lap_at(wall), cost = ms.event_ns;
+    if (MS_UNLIKELY(ms.counts_events)) cost = lap >= MS_LAP_NS ? ms.clock_ns : 0; /* the rest is in no lap */
+    else if (MS_UNLIKELY(lap >= MS_FAULTS_NS)) cost += ms.faults_ns + (lap >= MS_LAP_NS ? ms.clock_ns : 0);
     if (MS_UNLIKELY(cost > lap)) cost = lap;
     ms.recorded_ns += cost;
     return lap - cost;
@@ -254,9 +258,10 @@ static inline void ms_lap_restart(void) {
 static inline struct ms_event *ms_event(unsigned kind) {
     if (MS_UNLIKELY(!ms.active)) return NULL;
     ms_hide();
+    uint64_t wall = ms_wall();
     if (MS_UNLIKELY(ms.counts_events)) ms_counters_take();
     struct ms_stream *stream = &ms.streams[MS_EVENTS];
-    uint64_t lap = ms_own_lap();
+    uint64_t lap = ms_own_lap(wall);
     ms.burst_ns += lap;
     if (MS_UNLIKELY(lap >= MS_FAULTS_NS && ms.faults_ns)) ms_page_faults();
     if (MS_UNLIKELY(*stream->used + sizeof(struct ms_event) > stream->capacity)) {

@@ -43,6 +43,14 @@ def test_classes_and_registers(code, kind, lanes, sources, destinations):
         assert (set(found.sources), set(found.destinations)) == (sources, destinations)
 
 
+def test_what_is_not_known_is_counted():
+    disassembler = Disassembler()
+    codes = (0x04E00000, 0xFFFFFFFF, 0xD503201F)  # of SVE, none, nop
+    found = list(disassembler.disassemble(b"".join(code.to_bytes(4, "little") for code in codes), 0))
+    assert [each.kind for each in found] == [Kind.other, Kind.other, Kind.nop]
+    assert disassembler.num_unknown == 2
+
+
 def test_numbers_of_registers_are_distinct_and_those_of_the_models():
     general = [register_number(f"x{number}") for number in range(31) if number != 18]
     assert len({*general, FLAGS, STACK_POINTER}) == 32
