@@ -186,6 +186,7 @@ def test_tasks_and_their_counters_derived_by_hand(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("out.*.cfg")) == ["out.task-times.cfg", "out.timeline.cfg"]
 
 
+@pytest.mark.slow
 @pytest.mark.property
 @pytest.mark.parametrize("name", ["cholesky-8", "multizone-8"])
 def test_shipped_traces_keep_their_tasks(name, tmp_path):
