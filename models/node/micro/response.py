@@ -53,6 +53,15 @@ def core_response(
     return _Runs(profiles, cores, memory, warm).response(*_states(list(caches.values()), num_cores, contended)), notes
 
 
+def instance_cycles(profiles: MicroProfiles, response: kernel.CoreResponse, elsewhere: float = 0.0) -> np.ndarray:
+    """float64[instances]: cycles of each if nothing runs beside it; ``elsewhere`` as ``respond`` has it."""
+    out, per_instruction = np.zeros(response.rate.shape[-1]), np.zeros(profiles.num_samples + 1)
+    for sample in range(profiles.num_samples):
+        kernel.respond(response, sample, 1.0, elsewhere, 0.0, 0.0, out)
+        per_instruction[sample] = out[kernel.CYCLES]
+    return np.asarray(per_instruction[profiles.sample_of] * profiles.instructions)  # -1: the last, which is 0
+
+
 def _states(caches: list[Cache], num_cores: int, contended: bool) -> tuple[np.ndarray, int, bool]:
     """(shares, number of ``elsewhere``, whether there are waits)."""
     if not contended or num_cores == 1:

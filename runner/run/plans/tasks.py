@@ -2,8 +2,8 @@
 
 TRACE has tasks and their detailed level. Classes of instances (basic-block vectors and DBSCAN, or task types) come from
 profiles, which are computed once for a trace; which instances would be simulated, by playing TaskPoint through
-(sampling/taskpoint/plan.py). With ``--target`` instances take what the interval model says on that machine, and the
-plan tells how far the samples are off, and how sure they are; without, one cycle per instruction.
+(sampling/taskpoint/plan.py). With ``--target`` instances take what micro-profiles say on that machine, each alone on
+its core, and the plan tells how far the samples are off, and how sure they are; without, one cycle per instruction.
 
 Elements are instances in the order of their creation, from 1, chunks of loops among them. Beside the plan:
 NAME.instances.csv says what each is, NAME.classes.csv what classes are.
@@ -16,16 +16,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.cpu import interval
 from manyscale.models.machine import Machine
-from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
+from manyscale.models.node.instance_profile import profiles_from
+from manyscale.models.node.micro.profiles import profiles_from as micro_profiles_from
+from manyscale.models.node.micro.response import core_response, instance_cycles
 from manyscale.models.node.program.build import build_program
 from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.models.workload.parameters import Count, CountOrNone
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node import profile_units
+from manyscale.runner.predict.node import micro_units, profile_units
 from manyscale.runner.predict.node.cell_units import check_machine
 from manyscale.runner.predict.node.cells import plan_cells
 from manyscale.runner.predict.node.rank_part import rank_part
@@ -59,7 +60,7 @@ def planned(request: PlanRequest) -> Planned:
     workload = request.read()
     if workload.detail is None:
         raise UserError(f"{place}: has no detailed level, which classes of task instances follow from; trace with it")
-    program, arrays, machine = _profiled(workload, rules, request)
+    program, arrays, micro, machine = _profiled(workload, rules, request)
     profiles = profiles_from(arrays)
     row = np.flatnonzero(profiles.num_instructions > 0)
     row = row[row > 0]  # the initial task is no instance to choose
@@ -67,7 +68,9 @@ def planned(request: PlanRequest) -> Planned:
         raise UserError(f"{place}: no task instance was traced in detail; trace a program with tasks")
     row = row[np.argsort(profiles.order[row], kind="stable")]
     instructions = profiles.num_instructions[row]
-    cycles = _cycles(profiles, machine, rules.cores)[row] if request.target else instructions.astype(np.float64)
+    cycles = instructions.astype(np.float64)
+    if request.target:
+        cycles = _cycles(micro, workload, machine, rules.cores)[row]
     given = arrays["task_class"] if rules.classes == "bbv" else program.task_type
     label = np.unique(given[row], return_inverse=True)[1].astype(np.int32)
     parameters = {name: getattr(rules, name) for name in TaskPointParameters.model_fields}
@@ -85,7 +88,7 @@ def planned(request: PlanRequest) -> Planned:
         choice = replace(choice, expected_error=half if np.isfinite(half) else None)
         expected = f", expected within {half:.2%}" if np.isfinite(half) else ""
         text += (
-            f"; busy time by the interval model on {machine.name} {found.busy_cycles / cycles.sum() - 1:+.2%} off"
+            f"; busy time by the analytical model on {machine.name} {found.busy_cycles / cycles.sum() - 1:+.2%} off"
             f"{expected}"
         )
     files = {
@@ -106,8 +109,8 @@ def _in_creation_order(choice: Choice, row: np.ndarray) -> Choice:
 
 def _profiled(
     workload: Workload, rules: TaskRules, request: PlanRequest
-) -> tuple[NodeProgram, dict[str, np.ndarray], Machine]:
-    """The program of a rank, the stored profile of its instances, and the machine."""
+) -> tuple[NodeProgram, dict[str, np.ndarray], dict[str, np.ndarray], Machine]:
+    """The program of a rank, the stored profiles of its instances, the latter for a target alone, and the machine."""
     content: dict[str, Any] = {
         "schema": 1,
         "workload": {"path": request.path},
@@ -121,18 +124,24 @@ def _profiled(
     check_machine(machine)
     cells = plan_cells(workload, workload, study, request.path)
     cells = replace(cells, cells=cells.cells[:1])
-    stage = profile_units.stage(cells, study, machine)
-    unit = stage.units[0]
+    stages = [profile_units.stage(cells, study, machine)]
+    if request.target:
+        stages.append(micro_units.stage(cells, study, machine))
+    found: list[dict[str, np.ndarray]] = []
     with Workers(request.cache, "local").execution() as execution:
-        execution.execute([unit], lambda needed: stage.inputs)
-        arrays = restored(execution.result(unit.key))
+        for stage in stages:
+            execution.execute(stage.units, lambda _, inputs=stage.inputs: inputs)  # type: ignore[misc]
+            found.append(restored(execution.result(stage.units[0].key)))
     rank = cells.cells[0].rank
-    return build_program(rank_part(workload, rank).workload, rank, rules.cores, RuntimeSystem()), arrays, machine
+    program = build_program(rank_part(workload, rank).workload, rank, rules.cores, RuntimeSystem())
+    return program, found[0], found[-1], machine
 
 
-def _cycles(profiles: InstanceProfiles, machine: Machine, cores: int) -> np.ndarray:
-    """float64[instances], by the interval model with warm caches."""
-    return np.maximum(interval.predict(profiles, machine.node, cores, warm=True).cycles, 1e-9)
+def _cycles(micro: dict[str, np.ndarray], workload: Workload, machine: Machine, cores: int) -> np.ndarray:
+    """float64[instances], of each alone on its core, with caches as a run before left them on any of ``cores``."""
+    profiles = micro_profiles_from(micro)
+    response, _ = core_response(profiles, workload, machine.node, num_cores=cores, warm=True)
+    return np.maximum(instance_cycles(profiles, response, 1 - 1 / cores), 1e-9)
 
 
 def _instances(

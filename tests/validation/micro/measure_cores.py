@@ -24,10 +24,9 @@ from scipy.stats import spearmanr
 
 from manyscale.models.machine import Node
 from manyscale.models.node.detailed import NodeSimulation
-from manyscale.models.node.micro import response_kernel as kernel
 from manyscale.models.node.micro.collect import collect_profiles
 from manyscale.models.node.micro.profiles import MicroProfiles
-from manyscale.models.node.micro.response import core_response
+from manyscale.models.node.micro.response import core_response, instance_cycles
 from manyscale.models.node.micro.run_order import run_order
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.node.cells import detailed_segments
@@ -161,12 +160,7 @@ def least(function: Callable[[], Any]) -> tuple[Any, float]:
 def predict(profiles: MicroProfiles, cell: OpenCell, node: Node, warm: bool) -> float:
     """Cycles of all instances."""
     response, _ = core_response(profiles, cell.workload, node, warm=warm)
-    out, per_instruction = np.zeros(response.rate.shape[-1]), np.zeros(profiles.num_samples)
-    for sample in range(profiles.num_samples):
-        kernel.respond(response, sample, 1.0, 0.0, 0.0, 0.0, out)
-        per_instruction[sample] = out[kernel.CYCLES]
-    there = profiles.sample_of >= 0
-    return float((per_instruction[profiles.sample_of[there]] * profiles.instructions[there]).sum())
+    return float(instance_cycles(profiles, response).sum())
 
 
 def detailed(cell: OpenCell, node: Node, *, warm: bool) -> tuple[float, float]:
