@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from manyscale.models.workload.notes import Note
+from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner.api.answer import Answer, distinct, kept
 from manyscale.runner.api.folders import Folder, Output
 from manyscale.runner.api.inputs import cache_folder
@@ -156,7 +156,8 @@ def pop(
         replace(one, name=each.title) if isinstance(each, Answer) else one
         for one, each in zip(found, given, strict=True)
     ]
-    return kept(PopResult(pop_table(found, weak)), output, "pop")
+    notes = in_order(note for one in found for note in one.notes)
+    return kept(PopResult(pop_table(found, weak), notes), output, "pop")
 
 
 def run_path(run: RunLike) -> Path:

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.runner.cli.figures import add_json, show
-from manyscale.runner.cli.options import add_cache, add_table_output, columns, output_folder, write_table_file
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_table_output,
+    columns,
+    output_folder,
+    print_notes,
+    write_table_file,
+)
 
 # column, label, depth in the product; ratios are shown in per cent. Scalability, and with it global efficiency, may be
 # above 100 %: a run that computes less, or faster, than the one on the fewest.
@@ -40,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     write_table_file(options, found.pop)
     show(options, found)
     print(_text(found.pop.to_pylist()))
+    print_notes(found.notes)
     return 0
 
 

@@ -13,7 +13,7 @@ from manyscale.runner.report.figures.scaling import size_column
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent
 from manyscale.runner.report.text import table as html_table
-from manyscale.runner.run.questions.factors import pop_factors
+from manyscale.runner.run.questions.factors import THREAD, pop_factors
 
 
 def page(table: pa.Table, title: str, notes: Sequence[Note] = ()) -> str:
@@ -38,7 +38,11 @@ def page(table: pa.Table, title: str, notes: Sequence[Note] = ()) -> str:
             )
             made.add("Why: the factors of parallel efficiency", chart, note=note)
     ratios = {"efficiency": "efficiency of the speed-up"}
-    ratios |= {each.name: each.label.lower() for each in pop_factors(rows)}
+    factors_of = pop_factors(rows)
+    has_threads = any(each.name == THREAD for each in factors_of)  # so many columns that each has one word
+    ratios |= {each.name: each.alone if has_threads else each.label.lower() for each in factors_of}
+    if has_threads:
+        ratios["efficiency"] = "of the speed-up"
     known = [name for name in ratios if any(row.get(name) is not None for row in rows)]
     header = ("run", "ranks", "cores", "predicted time", "speed-up", *(ratios[name] for name in known))
     cells = [
@@ -67,4 +71,7 @@ def _cards(rows: Sequence[dict[str, Any]], size: str, what: str) -> str:
     if most["speed_up"] is not None:
         share = "" if most["efficiency"] is None else f", efficiency {percent(most['efficiency'])}"
         cards.append((f"Speed-up on {most[size]:,} {what}", f"{most['speed_up']:.4g}", f"over the fewest{share}"))
+    if most["parallel_efficiency"] is not None and any(each.name == THREAD for each in pop_factors(rows)):
+        parts = f"= processes {percent(most['process_efficiency'])} x threads {percent(most['thread_efficiency'])}"
+        cards.append(("Parallel efficiency there", percent(most["parallel_efficiency"]), parts))
     return cards_html(cards)

@@ -20,6 +20,7 @@ from manyscale.models.machine import Machine
 from manyscale.models.workload import Workload
 from manyscale.runner.readers import paraver
 from manyscale.runner.run.questions.efficiencies import Efficiencies, efficiencies, scaling
+from manyscale.runner.run.questions.pop import run_efficiencies
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 
@@ -110,3 +111,31 @@ def test_replay_on_a_contention_free_machine(num_ranks):
 
 def test_compute_is_that_of_the_trace():
     assert {n: measured(n).total_useful_ps for n in (1, 8)} == {1: 21882362819000, 8: 26902030728000}
+
+
+# Of ImageMagick with OpenMP, pypop/examples/openmp/"OMP Metrics Example.ipynb", as printed there
+OPENMP = FOLDER.with_name("pypop-imagemagick")
+PUBLISHED = {
+    1: (0.998414, 1.000000, 0.995348, 1.000000, 0.995348),
+    2: (0.998448, 0.728963, 0.723112, 0.977705, 0.706990),
+    4: (0.995565, 0.498454, 0.488539, 0.875288, 0.427612),
+    6: (0.951526, 0.438806, 0.384788, 0.739129, 0.284408),
+    8: (0.957615, 0.373220, 0.325171, 0.717507, 0.233313),
+}
+
+
+@pytest.mark.peer
+@pytest.mark.skipif(not OPENMP.is_dir(), reason="needs pypop's traces of ImageMagick in $MANYSCALE_DATA")
+@pytest.mark.parametrize("threads", PUBLISHED)
+def test_openmp_as_published(threads):
+    """PyPOP's region and serial efficiencies of OpenMP alone are additive: 1 less what each costs of the run time."""
+    one, run = (run_efficiencies(OPENMP / f"omp{number}.prv.gz") for number in (1, threads))
+    against = scaling(run, one)
+    found = [run.parallel_efficiency, against.computation_scaling, against.global_efficiency]
+    region, serial, *others = PUBLISHED[threads]
+    assert found == pytest.approx(others, abs=1e-6)
+    if threads > 1:
+        lost = run.process_efficiency / run.serial_efficiency * run.thread_efficiency - run.parallel_efficiency
+        assert 1 - lost == pytest.approx(serial, abs=1e-6)
+        idle = run.process_efficiency * (1 - run.thread_load_balance)
+        assert 1 - idle == pytest.approx(region, abs=1e-6)

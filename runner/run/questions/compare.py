@@ -26,7 +26,7 @@ from manyscale.runner.kernel_names import demangled, function_name
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.critical_path import time_by_kind
 from manyscale.runner.run.places import occurrence, places
-from manyscale.runner.run.questions.efficiencies import efficiencies
+from manyscale.runner.run.questions.efficiencies import of_trace
 from manyscale.runner.run.questions.factors import NAMES, THREAD, with_threads
 from manyscale.runner.run.results import RANKS_SCHEMA, STATES, ranks_table
 from manyscale.runner.study import WorkloadChoice
@@ -162,7 +162,7 @@ def load_trace(path: Path, form: str = "auto", cache: Path | None = None) -> Sid
     offsets = workload.rank_offsets
     before[offsets[:-1][np.diff(offsets) > 0]] = 0
     ranks = ranks_table(workload, np.maximum(start - before, 0), end)
-    pop = efficiencies(workload)
+    pop = of_trace(path, workload)
     sent = workload.column("operations", "bytes")[workload.send_rows]
     figures = {
         "application.makespan": pop.run_time_ps / 1e12,
@@ -245,7 +245,7 @@ def _with_threads(side: Side, other: Side) -> dict[str, float]:
     """Figures of a side by name without ``application.``; of a predicted run of ranks with one core those of threads,
     too, if the other has them."""
     own = {name.removeprefix("application."): value for name, value in side.figures.items() if "." in name}
-    is_predicted = "application.ranks" in side.figures
+    is_predicted = "application.ranks" in side.figures and side.figures.get("node.cores_per_rank", 1) == 1
     return with_threads(own) if is_predicted and f"application.{THREAD}" in other.figures else own
 
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +30,16 @@ from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement, ReplayError
 from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import one_chunk
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.run.pipeline import compute_per_operation
 
+if TYPE_CHECKING:
+    from manyscale.runner.readers.paraver.thread_times import ThreadTimes
+
 INSTRUCTIONS: Final = "PAPI_TOT_INS"
 CYCLES: Final = "PAPI_TOT_CYC"
+_NO_COLUMNS: Final = ("useful_ps", "notes")
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Efficiencies:
     serial_efficiency: float | None = None
     thread_load_balance: float | None = None
     scheduling_efficiency: float | None = None
+    notes: tuple[Note, ...] = ()
 
     @property
     def total_useful_ps(self) -> float:
@@ -83,9 +90,12 @@ class Scaling:
     frequency_scaling: float | None
 
 
-def efficiencies(workload: Workload, network: Network | None = None) -> Efficiencies:
+def efficiencies(
+    workload: Workload, network: Network | None = None, threads: ThreadTimes | None = None
+) -> Efficiencies:
     """Metrics of the run that was traced. With ``network`` it is replayed on the ideal form of that network for
-    serialisation and transfer. O(operations + phases + counters).
+    serialisation and transfer. ``threads``: what its threads did, where that is known. O(operations + phases +
+    counters).
 
     Raises UserError for a workload without measured times or without any compute, and for one that cannot be replayed.
     """
@@ -101,6 +111,8 @@ def efficiencies(workload: Workload, network: Network | None = None) -> Efficien
         raise UserError(f"{workload.name}: no rank computes in the trace; there is no efficiency to speak of")
     mean = float(useful.sum()) / workload.num_ranks
     ideal = None if network is None else ideal_run_time_ps(workload, network)
+    if threads is not None and threads.num_threads.max(initial=1) > 1:
+        return _of_threads(workload, run_time, useful, ideal, threads)
     instructions, cycles = _counted(workload, INSTRUCTIONS), _counted(workload, CYCLES)
     return Efficiencies(
         name=workload.name,
@@ -117,6 +129,51 @@ def efficiencies(workload: Workload, network: Network | None = None) -> Efficien
         cycles=cycles,
         ipc=instructions / cycles if instructions is not None and cycles else None,
         frequency_hz=None if cycles is None else cycles / (float(useful.sum()) * 1e-12),
+        num_cores=None if threads is None else workload.num_ranks,
+        notes=workload.notes,
+    )
+
+
+def of_trace(path: Path, workload: Workload, network: Network | None = None) -> Efficiencies:
+    """``efficiencies`` of the workload that was read from ``path``, of all threads where the trace's format tells what
+    these did. Raises UserError."""
+    from manyscale.runner.readers.paraver.thread_times import thread_times  # Arrow's reader of text
+
+    has_threads = workload.source_format == "paraver" and path.is_file()
+    return efficiencies(workload, network, thread_times(path) if has_threads else None)
+
+
+def _of_threads(
+    workload: Workload, run_time: int, useful: np.ndarray, ideal: int | None, threads: ThreadTimes
+) -> Efficiencies:
+    """Of a hybrid run: predict/core_efficiencies.py, with ranks weighted by their threads. Counters are those of the
+    first threads alone, and left out; so is what the runtime system takes, which is in the load balance of threads."""
+    number = threads.num_threads.astype(float)
+    computes = threads.region_ps + threads.serial_ps
+    most, whole = int(computes.max()), float(number @ computes)
+    busy, idle = float(threads.useful_ps.sum()), float((number - 1) @ threads.serial_ps)
+    if most <= 0 or busy <= 0:
+        raise UserError(f"{workload.name}: no thread computes in the trace; there is no efficiency to speak of")
+    mean = whole / number.sum()
+    is_split = ideal is not None and most <= ideal  # else MPI is called inside of regions
+    return Efficiencies(
+        name=workload.name,
+        num_ranks=workload.num_ranks,
+        run_time_ps=run_time,
+        useful_ps=useful,
+        parallel_efficiency=busy / (number.sum() * run_time),
+        load_balance=mean / most,
+        communication_efficiency=most / run_time,
+        ideal_run_time_ps=ideal,
+        serialisation_efficiency=most / ideal if is_split and ideal else None,
+        transfer_efficiency=ideal / run_time if is_split and ideal else None,
+        num_cores=int(number.sum()),
+        core_time_ps=busy,
+        process_efficiency=mean / run_time,
+        thread_efficiency=busy / whole,
+        serial_efficiency=busy / (busy + idle),
+        thread_load_balance=(busy + idle) / whole,
+        notes=tuple(note for note in workload.notes if note.code != "threads-left-out"),
     )
 
 
@@ -151,7 +208,7 @@ def scaling_table(runs: Sequence[Efficiencies], reference: int = 0) -> pa.Table:
         raise ValueError("no run to compare")
     rows = []
     for run in runs:
-        own = {each.name: getattr(run, each.name) for each in fields(Efficiencies) if each.name != "useful_ps"}
+        own = {each.name: getattr(run, each.name) for each in fields(Efficiencies) if each.name not in _NO_COLUMNS}
         against = scaling(run, runs[reference])
         own |= {"useful_mean_ps": float(run.useful_ps.mean()), "useful_max_ps": int(run.useful_ps.max())}
         rows.append(own | {each.name: getattr(against, each.name) for each in fields(Scaling)})

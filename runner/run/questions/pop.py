@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from manyscale.models.machine import Network
 from manyscale.runner.errors import UserError
 from manyscale.runner.run.questions.compare import is_run, load_run
-from manyscale.runner.run.questions.efficiencies import Efficiencies, efficiencies, scaling_table
+from manyscale.runner.run.questions.efficiencies import Efficiencies, of_trace, scaling_table
 from manyscale.runner.run.questions.factors import NAMES, PARALLEL, THREAD, with_threads
 from manyscale.runner.run.results import compute_of_ranks
 from manyscale.runner.study import WorkloadChoice
@@ -37,7 +37,7 @@ def run_efficiencies(path: Path, network: Network | None = None, cache: Path | N
     """Those of a run directory, or of a trace with measured times; for serialisation and transfer of a trace, its ideal
     run is replayed with the protocol and collectives of ``network``. Raises UserError."""
     if not is_run(path):
-        return efficiencies(read_workload(WorkloadChoice(path=str(path)), cache), network)
+        return of_trace(path, read_workload(WorkloadChoice(path=str(path)), cache), network)
     side = load_run(path, cache, with_workload=False)
     useful = compute_of_ranks(side.ranks, side.num_ranks)
     if not useful.any():
@@ -45,6 +45,8 @@ def run_efficiencies(path: Path, network: Network | None = None, cache: Path | N
     figures = {name.removeprefix("application."): value for name, value in side.figures.items()}
     makespan = round(figures["makespan"] * 1e12)
     cores = int(side.figures.get("node.cores_per_rank", 1))
+    if cores > 1 and THREAD not in figures:
+        raise UserError(f"{path}: was written before efficiencies counted cores; run it again with run -o NEW")
     known: dict[str, Any] = dict(with_threads({name: figures[name] for name in NAMES if name in figures}))
     return Efficiencies(
         name=side.name,
@@ -82,6 +84,10 @@ def scaled(pop: pa.Table, *, of_labels: bool = False) -> pa.Table:
     return pa.table(columns, schema=SCALING_SCHEMA)
 
 
+def _known(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: row[name] for name in NAMES if row[name] is not None}
+
+
 def pop_table(runs: Sequence[Efficiencies], weak: bool = False) -> pa.Table:
     """A row per run, by the number of cores, or of ranks where the cores of one are not known (equal ones as given):
     metrics, and scaling against the run on the fewest.
@@ -93,6 +99,8 @@ def pop_table(runs: Sequence[Efficiencies], weak: bool = False) -> pa.Table:
     size = dict(zip(map(id, runs), cores if None not in cores else [run.num_ranks for run in runs], strict=True))
     ordered = sorted(runs, key=lambda run: size[id(run)] or 0)
     rows: list[dict[str, Any]] = scaling_table(ordered).to_pylist()
+    if None not in cores:  # of ranks of one core beside others with several: all factors
+        rows = [row if row[THREAD] is not None else row | with_threads(_known(row)) for row in rows]
     for row in rows if weak else ():
         growth = row["num_ranks"] / rows[0]["num_ranks"]
         for name in (*_PER_RANK, "speedup"):

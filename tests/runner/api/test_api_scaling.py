@@ -150,4 +150,4 @@ def test_factors_of_efficiency_multiply_and_explain_the_speed_up(private_cache, 
     with (tmp_path / "out" / "scaling.csv").open() as file:
         told = list(csv.DictReader(file))
     assert [float(row["thread_efficiency"]) for row in told] == [row["thread_efficiency"] for row in rows]
-    assert "thread efficiency" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert " x threads " in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

@@ -92,6 +92,34 @@ def test_ranks_count_by_how_long_they_compute() -> None:
     assert found["parallel_efficiency"] == pytest.approx((200 * 1 + 100 * 0.5) / 400)
 
 
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("threads", "region", "serial", "parallel"),
+    [
+        (2, 0.998448, 0.728963, 0.723112),
+        (4, 0.995565, 0.498454, 0.488539),
+        (6, 0.951526, 0.438806, 0.384788),
+        (8, 0.957615, 0.373220, 0.325171),
+    ],
+)
+def test_imagemagick_as_published(threads: int, region: float, serial: float, parallel: float) -> None:
+    """PyPOP's metrics of ImageMagick with OpenMP (github.com/numericalalgorithmsgroup/pypop, "OMP Metrics Example",
+    additive: 1 less what is lost of the run time in regions, and outside of them). Each gives a time; put together
+    they are the efficiencies here. Of one process nothing is left but the start of the tracer, below 0.6 %."""
+    run_time = 10**12
+    alone = (1 - serial) / (1 - 1 / threads)  # the serial time
+    useful = parallel * threads
+    computes = (1 - region) + (parallel - alone / threads) + alone
+    given = [round(each * run_time) for each in (computes, useful, alone)]
+    found = efficiencies([given[0]], run_time, threads, [given[1]], [given[2]], [0])
+    assert found["parallel_efficiency"] == pytest.approx(parallel, rel=1e-9)
+    assert 0.994 < found["process_efficiency"] < 1
+    in_regions = found["thread_load_balance"] * found["scheduling_efficiency"]
+    assert found["serial_efficiency"] * in_regions == pytest.approx(found["thread_efficiency"])
+    assert in_regions == pytest.approx(region, abs=0.001)
+    assert 1 - found["serial_efficiency"] == pytest.approx((1 - serial) / (parallel + 1 - serial), rel=1e-6)
+
+
 _RANK = st.tuples(*(st.integers(0, 10**12) for _ in range(5)))
 
 

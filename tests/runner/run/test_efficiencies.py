@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+import manyscale as ms
 from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import paraver
@@ -91,3 +92,44 @@ def test_a_workload_that_was_not_measured_is_refused(tmp_path):
 def test_a_run_that_never_computes_is_refused(tmp_path):
     with pytest.raises(UserError, match="no rank computes"):
         efficiencies(run(tmp_path, [80, 60], first="2", counters=False))
+
+
+@pytest.mark.theory
+def test_a_hybrid_trace_counts_its_threads(tmp_path, cli):
+    """Two ranks of two threads, 100 ns: each is alone for 20 ns, then in a region for 40 and 20 ns, in which the second
+    thread of the first rank lacks 10 ns; then a barrier. 150 of 400 ns."""
+    lines = []
+    for task, region in enumerate((40, 20), start=1):
+        end = 20 + region
+        lines += [f"1:{task}:1:{task}:1:0:{end}:1", f"1:{task}:1:{task}:2:0:20:2"]
+        lines += [f"2:{task}:1:{task}:1:20:60000001:1", f"1:{task}:1:{task}:2:20:{30 + 20 * (task == 1)}:1"]
+        lines += [f"1:{task}:1:{task}:2:{30 + 20 * (task == 1)}:{end}:{1 if task == 2 else 5}"]
+        lines += [f"2:{task}:1:{task}:1:{end}:60000001:0"]
+        lines += [f"2:{task}:1:{task}:1:{end}:50000002:8:50100001:0:50100002:0:50100004:1"]
+        lines += [f"2:{task}:1:{task}:1:100:50000002:0"]
+    head = "#Paraver (01/01/2020 at 00:00):100_ns:1(4):1:2(2:1,2:1),1\nc:1:1:2:1:2\n"
+    (tmp_path / "hybrid.prv").write_text(head + "\n".join(lines) + "\n")
+    found = ms.pop(tmp_path / "hybrid.prv", target="crossbar256").table().to_pylist()[0]
+    expected = {
+        "num_cores": 4, "parallel_efficiency": 150 / 400, "process_efficiency": 0.5, "load_balance": 50 / 60,
+        "communication_efficiency": 0.6, "serialisation_efficiency": 1, "transfer_efficiency": 0.6,
+        "thread_efficiency": 0.75, "serial_efficiency": 150 / 190, "thread_load_balance": 190 / 200,
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert found["scheduling_efficiency"] is found["ipc"] is None
+    outcome = cli("pop", tmp_path / "hybrid.prv")
+    assert "Thread efficiency" in outcome.out
+    assert "threads-left-out" not in outcome.out
+
+
+def test_threads_that_are_not_counted_are_told(tmp_path, cli):
+    """Without parallel regions nothing tells when cores could have been at work."""
+    lines = ["1:1:1:1:1:0:60:1", "1:1:1:1:2:0:60:1", "1:2:1:2:1:0:60:1"]
+    for task in (1, 2):
+        lines += [f"2:{task}:1:{task}:1:60:50000002:8:50100001:0:50100002:0:50100004:1"]
+        lines += [f"2:{task}:1:{task}:1:100:50000002:0"]
+    head = "#Paraver (01/01/2020 at 00:00):100_ns:1(4):1:2(2:1,1:1),1\nc:1:1:2:1:2\n"
+    (tmp_path / "hybrid.prv").write_text(head + "\n".join(lines) + "\n")
+    outcome = cli("pop", tmp_path / "hybrid.prv")
+    assert outcome.status == 0, outcome.err
+    assert "note: changes [threads-left-out]" in outcome.out
