@@ -46,7 +46,9 @@ def with_cores(figures: Mapping[str, Statistic], compute_ps: np.ndarray, use: Co
             float(process.value) * thread, "1", "ratio",
             "process efficiency x thread efficiency: time of all cores that executes the program / makespan",
         ),
-        "application.process_efficiency": process,
+        "application.process_efficiency": Statistic(
+            float(process.value), "1", "ratio", "time in which a rank computes, mean of the ranks / makespan"
+        ),
     }  # fmt: skip
     of_threads = {
         "application.thread_efficiency": Statistic(
