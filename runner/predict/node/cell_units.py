@@ -36,7 +36,7 @@ KIND: Final = "node-cell"
 VERSION: Final = 7  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
-_WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
+_WEIGHTS: Final = {"detailed": 60, "interval": 1}  # simulated operations per access
 
 
 def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stage:
@@ -57,7 +57,8 @@ def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stag
             digests.append(traced.digest)
         if profiles is not None:
             line_bytes, cores = profile_units.line_bytes_of(machine), study.mapping.cores_per_rank
-            inputs["profile"] = f"profile of {' '.join(digests)}, lines of {line_bytes} bytes, {cores} cores"
+            kinds = " ".join(kind for kind, is_wanted in profile_units.wanted(study).items() if is_wanted)
+            inputs["profile"] = f"profile of {' '.join(digests)}, lines of {line_bytes} bytes, {cores} cores, {kinds}"
             values[inputs["profile"]] = profiles[index]
         own = {
             "rank": cell.rank,

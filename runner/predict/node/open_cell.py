@@ -48,9 +48,7 @@ class OpenCell:
     @cached_property
     def pieces(self) -> PieceStream:
         """What is simulated: what creates instances has no instructions."""
-        every, creates = self.all_pieces, self.creates
-        end = np.where(creates, every.first_execution, every.end_execution)
-        return replace(every, end_execution=end, num_instructions=np.where(creates, 0, every.num_instructions))
+        return without_creation(self.all_pieces, self.creates)
 
     @property
     def creation_ps(self) -> np.ndarray:
@@ -88,6 +86,12 @@ class OpenCell:
         """int64[]: rows of the instances that run in this cell, without instance 0."""
         first, end = self.program.phase_first_instance[[self.first, self.end]]
         return np.arange(first, end)
+
+
+def without_creation(pieces: PieceStream, creates: np.ndarray) -> PieceStream:
+    """Those that create instances (bool[pieces]) have no instructions."""
+    end = np.where(creates, pieces.first_execution, pieces.end_execution)
+    return replace(pieces, end_execution=end, num_instructions=np.where(creates, 0, pieces.num_instructions))
 
 
 def open_cell(

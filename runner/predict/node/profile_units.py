@@ -1,7 +1,7 @@
 """Work units that profile what each task instance of a cell does, whatever the machine (instance_profile.py).
 
-Needed by classes of basic-block vectors, by the interval model, and to touch the lines of instances that are not
-simulated. A profile depends on the trace, the line size and the number of cores, into which static loops are cut, so a
+Needed by classes of basic-block vectors and to touch the lines of instances that are not simulated (``instances``:
+instance_profile.py), and by the analytical model (``analytical``: analytical_cell.py). A profile depends on the trace, the line size and the number of cores, into which static loops are cut, so a
 study of many machines computes it once.
 """
 
@@ -16,6 +16,7 @@ from manyscale.models.machine import Machine
 from manyscale.models.machine.processor import data_caches
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.workload import Workload
 from manyscale.runner.predict.node.cells import Cell, CellPlan
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import rank_part
@@ -27,16 +28,21 @@ from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 
 KIND: Final = "node-profile"
-VERSION: Final = 2  # raised when results change, by a change of the profile or of how programs are built, too
+VERSION: Final = 3  # raised when results change, by a change of the profile or of how programs are built, too
+
+
+def wanted(study: Study) -> dict[str, bool]:
+    """Which profiles of task instances something in a study asks for."""
+    sampler = lookup("task-sampler", study.sampling.tasks)
+    analytical = study.model.cpu == "interval" or bool(sampler.needs_model(study))
+    detailed = study.model.cpu == "detailed"
+    instances = detailed and (study.options(DetailedChoice).caches == "warm" or bool(sampler.needs_profile(study)))
+    return {"instances": instances, "analytical": analytical}
 
 
 def are_needed(study: Study) -> bool:
     """Whether anything in a study asks for profiles of task instances."""
-    if study.model.cpu == "interval":
-        return True
-    if study.options(DetailedChoice).caches == "warm":
-        return True
-    return bool(lookup("task-sampler", study.sampling.tasks).needs_profile(study))
+    return any(wanted(study).values())
 
 
 def stage(plan: CellPlan, study: Study, machine: Machine) -> Stage:
@@ -48,7 +54,7 @@ def stage(plan: CellPlan, study: Study, machine: Machine) -> Stage:
         inputs, content = cell_inputs(plan, cell, values)
         own = {
             "rank": cell.rank, "iteration": cell.iteration, "cores": study.mapping.cores_per_rank,
-            "line_bytes": line_bytes,
+            "line_bytes": line_bytes, **wanted(study),
         }  # fmt: skip
         weight = 10 * int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
         key = unit_key(KIND, VERSION, own, content, seed=0)
@@ -76,21 +82,35 @@ def cell_inputs(plan: CellPlan, cell: Cell, values: dict[str, Any]) -> tuple[dic
 
 
 def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
-    """The kind of unit: the arrays of InstanceProfiles of all instances of the rank (those of other iterations have
-    nothing), and ``task_class`` int32[instances]: classes of like basic-block vectors."""
-    from manyscale.models.cpu.block_windows import block_code
-    from manyscale.models.node.instance_profile import profile_instances
+    """The kind of unit, as the parameters ask for: ``instances``, the arrays of InstanceProfiles of all instances of the
+    rank (those of other iterations have nothing), and ``task_class`` int32[instances], classes of like basic-block
+    vectors; ``analytical``, those of analytical_cell.py."""
     from manyscale.runner.predict.node.open_cell import open_cell
-    from manyscale.sampling.taskpoint.classes import find_classes
 
     program, stream, pieces = open_cell(parameters, inputs, RuntimeSystem())
-    workload = inputs["part"].workload
+    arrays: Arrays = {}
+    if parameters["instances"]:
+        arrays |= _instances(program, stream, pieces, inputs["part"].workload, parameters["line_bytes"])
+    if parameters["analytical"]:
+        from manyscale.runner.predict.node import analytical_cell
+        from manyscale.runner.predict.node.creation import creation_pieces
+        from manyscale.runner.predict.node.open_cell import without_creation
+
+        workload = inputs["part"].workload
+        simulated = without_creation(pieces, creation_pieces(program, workload))
+        arrays |= analytical_cell.profile(program, stream, simulated, workload, parameters["line_bytes"])
+    return stored(arrays)
+
+
+def _instances(program: Any, stream: Any, pieces: Any, workload: Workload, line_bytes: int) -> Arrays:
+    from manyscale.models.cpu.block_windows import block_code
+    from manyscale.models.node.instance_profile import profile_instances
+    from manyscale.sampling.taskpoint.classes import find_classes
+
     sites = sites_of(workload)
     code, site_instruction = block_code(workload, sites)
-    profiles = profile_instances(
-        program, stream, pieces, sites, code, site_instruction, line_bytes=parameters["line_bytes"]
-    )
+    profiles = profile_instances(program, stream, pieces, sites, code, site_instruction, line_bytes=line_bytes)
     classes = find_classes(
         profiles.first_vector, profiles.vector_block, profiles.vector_instructions, program.task_type.astype(np.int64)
     )
-    return stored({**profiles.arrays(), "task_class": classes.class_of})
+    return {**profiles.arrays(), "task_class": classes.class_of}

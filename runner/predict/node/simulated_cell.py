@@ -1,4 +1,4 @@
-"""One cell on simulated cores: in detail, all of it or what a sampler chooses, or by the interval model."""
+"""One cell on simulated cores: in detail, all of it or what a sampler chooses, or by the analytical model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from manyscale.models.cpu import interval
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches
 from manyscale.models.node.burst import run_phases
@@ -17,6 +16,7 @@ from manyscale.models.node.detailed import NodeSimulation, last_cache_of
 from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
 from manyscale.models.node.private_stacks import private_lines
 from manyscale.models.node.program.node_program import Action
+from manyscale.runner.predict.node import analytical_cell
 from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_kernel import (
     SkippedLines,
@@ -35,11 +35,12 @@ from manyscale.runner.registry import lookup
 def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | None) -> Found:
     """The cell by the model and the sampling that ``parameters`` name. Raises ValueError where it cannot be."""
     arrays = None if profile is None else restored(profile)
-    profiles = None if arrays is None else profiles_from(arrays)
+    has_instances = arrays is not None and "first_line" in arrays
+    profiles = profiles_from(arrays) if arrays is not None and has_instances else None
     cell = replace(cell, creation_is_free=parameters["detailed"]["creation"] == "free")
     if parameters["model"] == "interval":
-        assert profiles is not None
-        return _by_intervals(cell, parameters, profiles)
+        assert arrays is not None
+        return _by_intervals(cell, parameters, arrays)
     sampler: TaskSampler = lookup("task-sampler", parameters["tasks"])
     return sampler.simulate(cell, parameters, profiles, arrays, partial(_in_detail, cell, parameters, profiles))
 
@@ -168,54 +169,45 @@ def _found(cell: OpenCell, simulation: NodeSimulation, sampled: SampledPieces | 
 # ---- interval ----
 
 
-def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles) -> Found:
-    """Every instance takes what the interval model says, its pieces their share by instructions."""
-    cores, program = parameters["cores"], cell.program
-    times = interval.predict(profiles, cell.node, cores, warm=parameters["detailed"]["caches"] != "cold")
-    frequency = cell.node.frequency_hz
-    assert frequency is not None
+def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Found:
+    """Every instance takes what the analytical model says."""
+    predicted = analytical_cell.predict(cell, parameters, arrays)
+    found, program = predicted.phases, cell.program
     instructions = cell.instructions
-    per_instruction = times.cycles / np.maximum(profiles.num_instructions, 1)
-    owner = program.piece_instance
-    cycles = per_instruction[owner] * cell.pieces.num_instructions
-    piece_ps = np.rint(cycles / frequency * 1e12).astype(np.int64) + cell.creation_ps + cell.beside_ps
-    makespan = np.zeros(cell.end - cell.first, np.int64)
-    core, start, end = np.zeros((3, program.num_instances), np.int64)
-    if not np.any(program.step_action == Action.operation):  # the replay schedules those
-        found = run_phases(
-            program, cores, cell.runtime, piece_ps, cell.first, cell.end, seed=parameters["seed"],
-            share_group=last_cache_of(cell.node, cores), keep=True,
-        )  # fmt: skip
-        makespan = found.makespan_ps[0]
-        stretch = found.stretches
-        begin = (np.cumsum(makespan) - makespan)[stretch["phase"]]
-        # in the order of their ends: the first stretch of an instance is written last, and the last one
-        start[stretch["instance"][::-1]] = (begin + stretch["start_ps"])[::-1]
-        end[stretch["instance"]] = begin + stretch["end_ps"]
-        core[stretch["instance"]] = stretch["core"]
-    rows = cell.instances[instructions[cell.instances] > 0]
-    types = int(program.task_type.max(initial=-1)) + 1
+    instances = found.instances
+    rows = cell.instances[(instances["start_ps"][cell.instances] >= 0) & (instructions[cell.instances] > 0)]
     everyone = np.append(0, cell.instances)
+    types = int(program.task_type.max(initial=-1)) + 1
     kind = np.where(program.task_type[everyone] < 0, types, program.task_type[everyone])
-    stack = np.stack([np.bincount(kind, part[everyone], minlength=types + 1) for part in times.parts.values()], axis=1)
+    alone = instances["alone"]
+    parts = {
+        "base": instances["base"],
+        "cache": instances["cache"],
+        "memory": alone - instances["base"] - instances["cache"],
+        "bandwidth": instances["cycles"] - alone,
+    }
+    stack = np.stack([np.bincount(kind, part[everyone], minlength=types + 1) for part in parts.values()], axis=1)
+    core_stack = np.stack(
+        [np.bincount(instances["core"][rows], part[rows], minlength=parameters["cores"]) for part in parts.values()],
+        axis=1,
+    )
     none = np.zeros(len(rows), np.int64)
-    arrays: Arrays = {
+    result: Arrays = {
         "instance": program.instance_id[rows].astype(np.int32),
         "type": program.task_type[rows].astype(np.int32),
         "instructions": instructions[rows],
         "issued": cell.issued[rows],
-        "cycles": times.cycles[rows],
+        "cycles": instances["cycles"][rows],
         "first_misses": none,
-        "second_misses": none,
         "last_misses": none,
         "model": np.full(len(rows), MODELS.index("interval"), np.int8),
-        "core": core[rows].astype(np.int32),
-        "start_ps": start[rows],
-        "end_ps": end[rows],
-        "part": np.array(list(times.parts)),
+        "core": instances["core"][rows].astype(np.int32),
+        "start_ps": instances["start_ps"][rows],
+        "end_ps": instances["end_ps"][rows],
+        "part": np.array(list(parts)),
         "type_stack": stack,
-        "core_part": np.array(list(times.parts)),
-        "core_stack": np.zeros((0, len(times.parts))),
+        "core_part": np.array(list(parts)),
+        "core_stack": core_stack,
         "type_instructions": np.bincount(kind, instructions[everyone], minlength=types + 1).astype(np.int64),
         "half_width": np.zeros(1),
         "num_instructions": np.array([instructions.sum()]),
@@ -224,4 +216,4 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: Insta
         "num_detailed": np.zeros(1, np.int64),
         "resamples": np.zeros(4, np.int64),
     }
-    return Found(makespan, piece_ps, rows, arrays)
+    return Found(found.makespan_ps, found.piece_ps, rows, result, predicted.notes)

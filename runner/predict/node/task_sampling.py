@@ -68,6 +68,11 @@ class TaskSampler(Protocol):
         """Whether cells are profiled first (predict/node/profile_units.py)."""
 
     @staticmethod
+    def needs_model(study: Study) -> bool:
+        """Whether the analytical model predicts cells beside (predict/node/analytical_cell.py)."""
+        return False
+
+    @staticmethod
     @abstractmethod
     def simulate(
         cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, arrays: Arrays | None,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from manyscale.models.cpu import interval
 from manyscale.models.node.detailed import DetailedPhases
 from manyscale.models.node.instance_profile import InstanceProfiles
+from manyscale.runner.predict.node import analytical_cell
 from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_kernel import Sampled, SkippedLines, new_sampled, no_lines
 from manyscale.runner.predict.node.sampled_uncertainty import relative_half_width
@@ -41,26 +41,26 @@ class Periodic(TaskSampler):
     @staticmethod
     def needs_profile(study: Study) -> bool:
         asked = study.options(TaskPointChoice)
-        return asked.classes == "bbv" or asked.correction == "interval" or asked.fast_forward == "warm"
+        return asked.classes == "bbv" or asked.fast_forward == "warm"
+
+    @staticmethod
+    def needs_model(study: Study) -> bool:
+        return study.options(TaskPointChoice).correction == "interval"
 
     @classmethod
     def simulate(
         cls, cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, arrays: Arrays | None,
         simulate: Simulate,
     ) -> Found:  # fmt: skip
-        """Without the interval model first: it takes longer than what is sampled, and corrects nothing where samples of
-        a class agree."""
+        """Without the model first: it corrects nothing where samples of a class agree."""
         asked, cores = cls._asked(parameters), parameters["cores"]
         classes = _classes(cell, arrays if asked.classes == "bbv" else None)
         pieces = TaskPointPieces(cell, cores, asked, classes, None)
         found = simulate(pieces)
         if asked.correction == "none" or (asked.correct == "explained" and not _differ(pieces.point)):
             return found
-        assert profiles is not None
-        instructions = cell.instructions
-        warm = parameters["detailed"]["caches"] != "cold"
-        cycles = interval.predict(profiles, cell.node, cores, warm=warm).cycles
-        model = np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
+        assert arrays is not None
+        model = analytical_cell.predict(cell, parameters, arrays).cycles_per_instruction(cell)
         return simulate(TaskPointPieces(cell, cores, asked, classes, model))
 
     @classmethod
@@ -77,7 +77,7 @@ class Lazy(Periodic):
 
 
 class TaskPointPieces(SampledPieces):
-    """``classes`` int32[instances] from 0; ``model`` float64[instances]: cycles per instruction by a model, or None."""
+    """``classes`` int32[instances] from 0; ``model`` float64[pieces]: cycles per instruction by a model, or None."""
 
     def __init__(
         self, cell: OpenCell, cores: int, asked: TaskPointChoice, classes: np.ndarray, model: np.ndarray | None
@@ -86,9 +86,7 @@ class TaskPointPieces(SampledPieces):
         instructions = np.where(owner == 0, 0, instructions)  # the initial task is simulated, whatever its size
         rules = TaskPointParameters.model_validate(asked.model_dump(include=set(TaskPointParameters.model_fields)))
         of_piece = _classes_of_pieces(owner, instructions, classes)
-        self.point: TaskPoint = new_taskpoint(
-            of_piece, instructions, None if model is None else model[owner], cores, rules
-        )
+        self.point: TaskPoint = new_taskpoint(of_piece, instructions, model, cores, rules)
         self._cell, self._cores, self._touches = cell, cores, asked.fast_forward == "warm"
 
     def watch(self, lines: SkippedLines) -> Sampled:

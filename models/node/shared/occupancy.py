@@ -1,0 +1,149 @@
+"""What the caches of a node hold, at the granularity of pieces of task instances: the level that serves each first use.
+
+Caches that the same cores share are a *tier*: of most machines the private ones are the first, the shared one is the
+second. An instance of a tier is one LRU stack (Mattson et al., IBM Systems Journal 9(2), 1970): a cache of C lines holds
+what lies less than C deep. A stack is kept in *epochs* of some lines: of each line the epoch of its last use, of each
+epoch how many lines were used last in it, of each cache the oldest epoch that still fits. So a use costs O(1), and is
+exact to an epoch, 1/16 of the tier's smallest cache.
+
+Lines that another core has written since are no longer there; which core that was is known. What an instance of the
+last tier does not hold comes from a core that wrote it, if that still holds it, else from main memory: then a line that
+was modified has been written back.
+
+Assumptions: caches are fully associative LRU; a piece uses its lines when it begins, all at once; uses inside a piece
+but the first of each line are the core's matter (costs.py); a cache further out sees only what nearer ones lack; an
+exclusive one holds its lines beside theirs. Prefetchers bring nothing in.
+
+Memory: 12 B a slot; a core's private caches have four slots a line, or one a line that there is.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.machine import Node
+from manyscale.models.machine.processor import data_caches
+from manyscale.models.node.shared.piece_lines import PieceLines
+
+EPOCHS: Final = 16  # of the smallest cache of a tier
+
+ENTRY: Final = np.dtype([("line", "i4"), ("epoch", "i4"), ("sequence", "i4")])
+LINE: Final = np.dtype(
+    [
+        ("written", "i4"),
+        ("used", "i4"),
+        ("writer", "i2"),
+        ("user", "i2"),
+        ("home", "i2"),
+        ("dirty", "u1"),
+        ("pad", "u1"),
+    ]
+)
+TIER: Final = np.dtype(
+    [
+        ("cores", "i8"), ("levels", "i8"), ("first_level", "i8"), ("slots", "i8"), ("first_entry", "i8"),
+        ("first_stack", "i8"), ("first_depth", "i8"), ("per_epoch", "i8"), ("ring", "i8"), ("first_count", "i8"),
+    ]
+)  # fmt: skip
+STACK: Final = np.dtype([("now", "i8"), ("filled", "i8")])
+DEPTH: Final = np.dtype([("threshold", "i8"), ("total", "i8"), ("capacity", "i8")])
+CONTROL: Final = np.dtype(
+    [
+        ("sequence", "i8"),
+        ("levels", "i8"),
+        ("row_shift", "i8"),
+        ("channels", "i8"),
+        ("banks", "i8"),
+        ("sockets", "i8"),
+        ("home_shift", "i8"),
+        ("written", "i8"),
+    ]
+)  # ``home_shift``: lines of a page that is its first user's, -1: none is
+HOMES: Final = 1 << 16
+# what a piece's first uses come to, beside the levels: in the columns behind them
+REMOTE: Final = 1  # + levels: from another socket's caches
+FAR: Final = 2  # + levels: of those from main memory, another socket's
+WRITTEN: Final = 3  # + levels: lines written back to main memory
+ROWS: Final = 4  # + levels: rows of DRAM that were opened for them
+PASSED: Final = 5  # + levels: of those from a shared cache, lines that another core has modified
+DOWN: Final = 6  # + levels: modified lines that private caches will write to the first shared one
+FOUGHT: Final = 7  # + levels: times that a line comes back from a core that uses it at the same time, where one stores
+COLUMNS: Final = 8  # + levels
+
+
+class Occupancy(NamedTuple):
+    """See the module; records of the types above."""
+
+    control: np.ndarray
+    tier: np.ndarray
+    entry: np.ndarray
+    stack: np.ndarray
+    depth: np.ndarray
+    count: np.ndarray
+    modified: np.ndarray
+    line: np.ndarray
+    home: np.ndarray
+    line_number: np.ndarray
+    row_of: np.ndarray
+    socket: np.ndarray
+    running: np.ndarray  # int64[cores]: number of the piece that each executes, 0 for none
+
+
+def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
+    """Caches that hold nothing. O(slots), of memory that is not written yet."""
+    caches = list(data_caches(node.caches).values())
+    sizes = [cache.size_bytes // lines.line_bytes for cache in caches]
+    groups = [[k for k, _ in each] for _, each in groupby(enumerate(caches), lambda pair: pair[1].shared_by_cores)]
+    tier = np.zeros(len(groups), TIER)
+    entries = stacks = depths = counts = last_counts = nearer_tier = 0
+    depth_rows: list[np.ndarray] = []
+    nearer = 0
+    for t, levels in enumerate(groups):
+        cores = min(caches[levels[0]].shared_by_cores, num_cores)
+        instances = -(-num_cores // cores)
+        capacity = np.array([sizes[k] for k in levels])
+        for place, k in enumerate(levels):
+            if caches[k].inclusion == "exclusive":
+                capacity[place] += nearer * (cores if t else 1) + (int(capacity[place - 1]) if place else 0)
+        slots = 1 << int(min(max(lines.num_lines, 1), 4 * int(capacity[-1])) - 1).bit_length()
+        per_epoch = max(1, int(capacity.min()) // EPOCHS)
+        ring = 1 << int(2 * (int(capacity.max()) + (cores * nearer if t else 0)) // per_epoch + 4).bit_length()
+        tier[t] = (
+            cores, len(levels), levels[0], slots, entries, stacks, depths, per_epoch, ring, counts,
+        )  # fmt: skip
+        nearer = int(capacity[-1])
+        entries += instances * slots
+        stacks += instances
+        depths += instances * (len(levels) + (t == len(groups) - 1))
+        last_counts = instances * ring
+        counts += last_counts
+        if t == len(groups) - 1:  # modified lines leave all caches when as much has come as these hold together
+            capacity = np.append(capacity, capacity[-1] + (cores * nearer_tier if t else 0))
+        nearer_tier = int(capacity[-1])
+        each = np.zeros(instances * len(capacity), DEPTH)
+        each["threshold"], each["capacity"] = 1, np.tile(capacity, instances)
+        depth_rows.append(each)
+    stack = np.zeros(stacks, STACK)
+    stack["now"] = 1
+    control = np.zeros(1, CONTROL)
+    control["levels"] = len(caches)
+    memory, shift = node.main_memory, lines.line_bytes.bit_length() - 1
+    dram = None if memory is None else memory.dram
+    control["channels"], control["banks"] = (dram.channels, dram.banks) if dram is not None else (1, 1)
+    row = dram.row_bytes // lines.line_bytes if dram is not None else 1
+    control["row_shift"] = max(row, 1).bit_length() - 1
+    sockets = min(node.sockets, -(-num_cores // node.cores_per_socket))
+    control["sockets"], control["home_shift"] = sockets, -1
+    if sockets > 1 and node.numa is not None and node.numa.pages == "first-touch":
+        control["home_shift"] = max(node.numa.page_bytes.bit_length() - 1 - shift, 0)
+    of_line = np.zeros(lines.num_lines, LINE)
+    of_line["writer"] = of_line["user"] = -1
+    return Occupancy(
+        control, tier, np.zeros(entries, ENTRY), stack, np.concatenate(depth_rows), np.zeros(counts, np.int32),
+        np.zeros(last_counts, np.int32), of_line,
+        np.full(HOMES if sockets > 1 else 1, -1, np.int8), lines.line_number, np.full(int(control["channels"][0] * control["banks"][0]) * sockets, -1, np.int64),
+        (np.arange(num_cores) // node.cores_per_socket).astype(np.int64), np.zeros(num_cores, np.int64),
+    )  # fmt: skip

@@ -1,0 +1,378 @@
+"""Kernels of run.py: pieces progress at rates that follow from what runs beside; the scheduler says what comes next."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined, separate
+from manyscale.models.node.scheduler.kernel import CREATES, OPERATION, PHASE_END, PIECE, advance, begin_phase
+from manyscale.models.node.scheduler.scheduler import Scheduler
+from manyscale.models.node.shared.costs import PieceCosts
+from manyscale.models.node.shared.occupancy import DOWN, FAR, FOUGHT, PASSED, REMOTE, ROWS, WRITTEN, Occupancy
+from manyscale.models.node.shared.occupancy_kernel import use_piece
+from manyscale.models.node.shared.queues import MOST_LOAD
+
+NEVER: Final = np.inf
+_STEPS: Final = 12  # to the load at which demand and waits agree
+_CLOSE: Final = 1e-3
+_LEAST_OTHERS: Final = 0.1  # a core alone waits for its own lines where these are more than is served
+_EMPTY, _GIVEN, _WORKS = 0, 1, 2  # what a core does
+
+# Of a core: ``left`` instructions of its piece, each of ``cycles``; per instruction: ``lines`` of main memory, with
+# those written back, ``read`` without them, ``rows`` opened if nobody disturbs, ``ported`` lines of the first shared cache, ``slope`` cycles for
+# each that these wait. ``due``: when it is to be advanced, in ps; ``begin``: of its piece.
+CORE: Final = np.dtype(
+    [
+        ("kind", "i8"), ("left", "f8"), ("cycles", "f8"), ("lines", "f8"), ("read", "f8"), ("rows", "f8"), ("burst", "f8"),
+        ("ported", "f8"), ("slope", "f8"), ("due", "f8"), ("begin", "f8"),
+    ]
+)  # fmt: skip
+INSTANCE: Final = np.dtype(
+    [
+        ("start_ps", "i8"),
+        ("end_ps", "i8"),
+        ("cycles", "f8"),
+        ("alone", "f8"),
+        ("base", "f8"),
+        ("cache", "f8"),
+        ("core", "i4"),
+        ("pad", "i4"),
+    ]
+)
+CONTROL: Final = np.dtype([("cycle_ps", "f8"), ("per_speedup", "f8"), ("first_phase", "i8"), ("changed", "i8")])
+
+
+class Run(NamedTuple):
+    """``curve`` float64[cores, waits]: cycles per instruction at each of ``costs.wait``. ``served`` float64[columns]:
+    of the piece that begins; ``totals`` float64[columns]: sums over all pieces. ``piece_ps`` int64[pieces]: what each
+    took, given for those without instructions."""
+
+    control: np.ndarray
+    scheduler: Scheduler
+    core: np.ndarray
+    curve: np.ndarray
+    memory: np.ndarray
+    occupancy: Occupancy
+    costs: PieceCosts
+    first: np.ndarray
+    end: np.ndarray
+    line: np.ndarray
+    use: np.ndarray
+    visits: np.ndarray
+    level_of: np.ndarray  # none is asked for
+    instructions: np.ndarray
+    sample: np.ndarray
+    piece_ps: np.ndarray
+    given_ps: np.ndarray
+    beside_ps: np.ndarray
+    instance: np.ndarray
+    served: np.ndarray
+    totals: np.ndarray
+    makespan_ps: np.ndarray
+
+
+@inner_inlined
+def _queue(service, load):  # type: ignore[no-untyped-def]
+    """What a line waits in a queue M/D/1."""
+    return service * load / (2.0 * (1.0 - load))
+
+
+@inner_inlined
+def _at_wait(run, core, wait):  # type: ignore[no-untyped-def]
+    """Cycles per instruction if lines of main memory wait so long. O(waits)."""
+    grid = run.costs.wait
+    last = grid.shape[0] - 1
+    place = 0
+    while place < last - 1 and wait >= grid[place + 1]:
+        place += 1
+    curve = run.curve[core]
+    return curve[place] + (curve[place + 1] - curve[place]) * (wait - grid[place]) / (grid[place + 1] - grid[place])
+
+
+@inner
+def _lines_asked(run, dram):  # type: ignore[no-untyped-def]
+    """Lines per cycle that all cores ask for at their present rates, and the number of equal cores that would do so.
+    O(cores)."""
+    total, squares = 0.0, 0.0
+    for core in range(run.core.shape[0]):
+        c = run.core[core]
+        if c.kind == _WORKS:
+            rate = (c.lines if dram else c.ported) / c.cycles
+            total += rate
+            squares += rate * rate
+    return total, (total * total / squares if squares > 0.0 else 0.0)
+
+
+@inner
+def _asked_at(run, dram, load, streams, opened):  # type: ignore[no-untyped-def]
+    """(load, wait): what DRAM, or the port of shared caches, is asked for if lines wait as at ``load``, and that wait.
+    O(cores)."""
+    memory = run.memory[0]
+    of_others = max(1.0 - 1.0 / streams, _LEAST_OTHERS)
+    if dram:
+        bank = opened * memory.row_cycle / memory.banks * memory.read_share  # those written back wait for no row
+        slowest = max(memory.channel, bank)
+        wait = _queue(memory.channel, load * memory.channel / slowest)
+        if bank > 0.0:
+            wait += opened * _queue(memory.row_cycle, load * bank / slowest)
+        wait = of_others * wait + opened * memory.conflict
+        service = slowest / memory.channels
+    else:
+        wait = of_others * _queue(memory.port, load)
+        service = memory.port / memory.ports
+    asked = 0.0
+    for core in range(run.core.shape[0]):
+        c = run.core[core]
+        if c.kind == _WORKS:
+            if dram:
+                if c.lines > 0.0:
+                    asked += c.lines / (_at_wait(run, core, wait) + c.slope * memory.port_wait)
+            elif c.ported > 0.0:
+                asked += c.ported / (_at_wait(run, core, memory.wait) + c.slope * wait)
+    return asked * service, wait
+
+
+@separate
+def _agree(run, dram, load, streams, opened):  # type: ignore[no-untyped-def]
+    """(load, wait) at which demand and waits agree, looked for from ``load`` on. O(cores x steps)."""
+    asked, wait = _asked_at(run, dram, load, streams, opened)
+    if abs(asked - load) <= _CLOSE:
+        return load, wait
+    if asked > load:
+        low, above_low, high = load, asked - load, MOST_LOAD
+        asked, wait = _asked_at(run, dram, high, streams, opened)
+        above_high, load = asked - high, high
+        if above_high >= 0.0:
+            return load, wait
+    else:
+        high, above_high, low = load, asked - load, 0.0
+        asked, wait = _asked_at(run, dram, low, streams, opened)
+        above_low, load = asked, low
+        if above_low <= 0.0:
+            return load, wait
+    side = 0
+    for _ in range(_STEPS):
+        load = (low * above_high - high * above_low) / (above_high - above_low)
+        asked, wait = _asked_at(run, dram, load, streams, opened)
+        above = asked - load
+        if abs(above) <= _CLOSE * (1.0 - load):
+            break
+        if above > 0.0:
+            low, above_low = load, above
+            if side == 1:
+                above_high *= 0.5
+            side = 1
+        else:
+            high, above_high = load, above
+            if side == -1:
+                above_low *= 0.5
+            side = -1
+    return load, wait
+
+
+@separate
+def _set_rates(run):  # type: ignore[no-untyped-def]
+    """Waits at which demand and load agree, and the rates of all cores. O(cores x steps)."""
+    memory = run.memory[0]
+    if memory.channel > 0.0:
+        total, streams = _lines_asked(run, True)
+        if total > 0.0:
+            rows, read, burst = 0.0, 0.0, 0.0
+            for core in range(run.core.shape[0]):
+                c = run.core[core]
+                if c.kind == _WORKS:
+                    rows += c.rows / c.cycles
+                    read += c.read / c.cycles
+                    burst += c.read / c.cycles * c.burst
+            opened = min(rows / max(read, 1e-300), 1.0)
+            if memory.row_cycle > 0.0:
+                disturbed = 1.0 - (1.0 - 1.0 / memory.banks) ** (streams - 1.0)
+                opened += (1.0 - opened) * disturbed / max(burst / max(read, 1e-300), 1.0)
+            memory.read_share = read / total
+            memory.load, memory.wait = _agree(run, True, memory.load, streams, opened)
+    if memory.port > 0.0:
+        total, streams = _lines_asked(run, False)
+        if total > 0.0:
+            memory.port_load, memory.port_wait = _agree(run, False, memory.port_load, streams, 0.0)
+    for core in range(run.core.shape[0]):
+        c = run.core[core]
+        if c.kind == _WORKS:
+            c.cycles = max(_at_wait(run, core, memory.wait) + c.slope * memory.port_wait, 1e-9)
+
+
+@inner
+def _begin_work(run, core, piece):  # type: ignore[no-untyped-def]
+    """Its costs, from the levels that serve its lines. O(its lines x levels)."""
+    c, costs = run.core[core], run.costs
+    served = run.served
+    use_piece(
+        run.occupancy, core, run.first[piece], run.end[piece], run.line, run.use, run.visits, served, run.level_of
+    )
+    levels = run.occupancy.control[0].levels
+    count = np.float64(run.instructions[piece])
+    s = np.int64(run.sample[piece])
+    per = 1.0 / count
+    least = costs.least[s] + run.beside_ps[piece] * per / run.control[0].cycle_ps
+    base = costs.base[s] + least - costs.least[s]
+    alike, every = 0.0, 1e-300
+    for level in range(1, levels):
+        base += served[level] * per * costs.line[s, level]
+        alike += min(served[level] * per, costs.natural[s, level])
+        every += costs.natural[s, level]
+    from_memory = served[levels] * per
+    alike += min(from_memory, costs.natural[s, levels])
+    every += costs.natural[s, levels]
+    alike /= every
+    base += served[levels + REMOTE] * per * costs.remote[s] + served[levels + PASSED] * per * costs.passed[s]
+    base += served[levels + FOUGHT] * per * (costs.line[s, levels - 1] + costs.passed[s])
+    far = served[levels + FAR] * per
+    for w in range(costs.wait.shape[0]):
+        of_wait = costs.memory[s, w]
+        run.curve[core, w] = max(base + from_memory * of_wait + alike * costs.extra[s, w], least)
+    if far > 0.0 and from_memory > 0.0:
+        # a line of another socket takes longer by a constant
+        slope = (costs.memory[s, 1] - costs.memory[s, 0]) / (costs.wait[1] - costs.wait[0])
+        for w in range(costs.wait.shape[0]):
+            run.curve[core, w] += far * slope * run.memory[0].far
+    c.kind = _WORKS
+    c.left = count
+    c.read = from_memory + costs.own[s]
+    c.lines = c.read + served[levels + WRITTEN] * per
+    c.rows = served[levels + ROWS] * per + costs.own[s]
+    first_shared = run.occupancy.tier[0].levels
+    c.ported = from_memory + served[levels + DOWN] * per
+    for level in range(first_shared, levels):
+        c.ported += served[level] * per
+    c.slope = c.ported * costs.port[s]
+    c.burst = (
+        (costs.wait[1] - costs.wait[0])
+        / max(costs.memory[s, 1] - costs.memory[s, 0], 1e-9)
+        / np.float64(run.occupancy.control[0].channels)
+    )
+    c.cycles = run.curve[core, 0]
+    row = run.instance[run.scheduler.core[core].instance]
+    row.alone += run.curve[core, 0] * count
+    row.base += min(costs.base[s], run.curve[core, 0]) * count
+    row.cache += min(base - costs.base[s], max(run.curve[core, 0] - costs.base[s], 0.0)) * count
+    for column in range(served.shape[0]):
+        run.totals[column] += served[column]
+    run.control[0].changed = 1
+
+
+@separate
+def _begin_piece(run, core, now_ps):  # type: ignore[no-untyped-def]
+    """A core begins what the scheduler said."""
+    me, c = run.scheduler.core[core], run.core[core]
+    piece = np.int64(me.piece)
+    c.begin = now_ps
+    if piece < 0:
+        c.kind = _GIVEN
+        c.due = np.float64(me.start_ps)
+        return
+    per_speedup = run.control[0].per_speedup
+    creates = per_speedup != 1.0 and (run.scheduler.instance[me.row].flags & CREATES) != 0
+    if run.instructions[piece] == 0:
+        duration = np.float64(run.given_ps[piece])
+        c.kind = _GIVEN
+        c.due = now_ps + (duration * per_speedup if creates else duration)
+        return
+    _begin_work(run, core, piece)
+
+
+@inner
+def _end_piece(run, core, now_ps):  # type: ignore[no-untyped-def]
+    me, c = run.scheduler.core[core], run.core[core]
+    piece, instance = np.int64(me.piece), np.int64(me.instance)
+    if piece >= 0:
+        run.piece_ps[piece] = np.int64(np.rint(now_ps)) - np.int64(np.rint(c.begin))
+        row = run.instance[instance]
+        if row.start_ps < 0:
+            row.start_ps = np.int64(np.rint(c.begin))
+        row.end_ps = np.int64(np.rint(now_ps))
+        row.core = core
+        if c.kind == _WORKS:
+            row.cycles += (now_ps - c.begin) / run.control[0].cycle_ps
+    if c.kind == _WORKS:
+        run.control[0].changed = 1
+        run.occupancy.running[core] = 0
+    c.kind = _EMPTY
+    c.due = NEVER
+
+
+@inner
+def _next_event(run, now_ps):  # type: ignore[no-untyped-def]
+    """(core, time) of what is due first, the lowest core of several. O(cores)."""
+    first, first_ps = np.int64(-1), NEVER
+    cycle_ps = run.control[0].cycle_ps
+    for core in range(run.core.shape[0]):
+        c = run.core[core]
+        due = c.due
+        if c.kind == _WORKS:
+            due = now_ps + c.left * c.cycles * cycle_ps
+        if due < first_ps:
+            first, first_ps = np.int64(core), due
+    return first, first_ps
+
+
+@inner
+def _work_until(run, now_ps, until_ps):  # type: ignore[no-untyped-def]
+    """All cores go on. O(cores)."""
+    span = (until_ps - now_ps) / run.control[0].cycle_ps
+    for core in range(run.core.shape[0]):
+        c = run.core[core]
+        if c.kind == _WORKS:
+            c.left -= span / c.cycles
+
+
+@separate
+def _run_phase(run, phase, begin_ps):  # type: ignore[no-untyped-def]
+    """When the phase ends, -1 if it cannot."""
+    sch = run.scheduler
+    begin_phase(sch, run.control[0].first_phase + phase, np.int64(begin_ps))
+    for core in range(run.core.shape[0]):
+        run.core[core].kind = _EMPTY
+        run.core[core].due = NEVER
+    now_ps = np.float64(begin_ps)
+    core = np.int64(0)
+    while True:
+        time_ps = np.int64(np.rint(now_ps))
+        code = advance(sch, core, time_ps)
+        if code == PIECE:
+            _begin_piece(run, core, now_ps)
+        elif code == OPERATION:
+            run.core[core].due = now_ps
+        elif code == PHASE_END:
+            return time_ps
+        for k in range(sch.num_woken[0]):
+            run.core[sch.woken[k]].due = now_ps
+        sch.num_woken[0] = 0
+        core, next_ps = _next_event(run, now_ps)
+        if core < 0:
+            return np.int64(-1)
+        if run.control[0].changed and next_ps > now_ps:
+            _set_rates(run)
+            run.control[0].changed = 0
+            core, next_ps = _next_event(run, now_ps)
+        if next_ps > now_ps:
+            _work_until(run, now_ps, next_ps)
+            now_ps = next_ps
+        if run.core[core].kind != _EMPTY:
+            _end_piece(run, core, now_ps)
+        else:
+            run.core[core].due = NEVER
+
+
+@allocation_free
+def run_phases(run):  # type: ignore[no-untyped-def]
+    """Whether all phases ended; see run.py."""
+    run = by_reference(run)
+    begin_ps = np.int64(0)
+    for phase in range(run.makespan_ps.shape[0]):
+        end_ps = _run_phase(run, phase, begin_ps)
+        if end_ps < 0:
+            return False
+        run.makespan_ps[phase] = end_ps - begin_ps
+        begin_ps = end_ps
+    return True

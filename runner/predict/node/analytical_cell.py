@@ -1,0 +1,98 @@
+"""One cell by the analytical model: profiles of task instances on the cores of a machine, with what runs beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.memory.access_stream import sites_of
+from manyscale.models.node.burst import run_phases
+from manyscale.models.node.detailed import last_cache_of
+from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.shared import occupancy_kernel
+from manyscale.models.node.shared import run as analytical
+from manyscale.models.node.shared.costs import piece_costs
+from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy, empty_caches
+from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces, piece_lines_from
+from manyscale.models.node.shared.windows import windows_from, windows_of_pieces
+from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note
+from manyscale.runner.predict.node.open_cell import OpenCell
+from manyscale.runner.predict.units import Arrays
+
+PARTS: Final = ("base", "cache", "memory", "bandwidth")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Of a cell: phases as models/node/shared/run.py has them, and notes on the code."""
+
+    phases: analytical.AnalyticalPhases
+    notes: tuple[Note, ...]
+
+    def cycles_per_instruction(self, cell: OpenCell) -> np.ndarray:
+        """float64[pieces], 1 for those without instructions."""
+        assert cell.node.frequency_hz is not None
+        instructions = cell.pieces.num_instructions
+        cycles = self.phases.piece_ps * (cell.node.frequency_hz / 1e12)
+        return np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
+
+
+def profile(
+    program: NodeProgram, stream: InstructionStream, pieces: PieceStream, workload: Workload, line_bytes: int
+) -> Arrays:
+    """What the model reads of a cell's instructions, whatever the machine: arrays of a profile's unit."""
+    lines = lines_of_pieces(stream, pieces, sites_of(workload), line_bytes)
+    return lines.arrays() | windows_of_pieces(program, stream, pieces, lines, workload).arrays()
+
+
+def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Predicted:
+    """The cell from its profile. Raises ValueError where the machine lacks a parameter."""
+    cores, seed = parameters["cores"], parameters["seed"]
+    windows, lines = windows_from(arrays), piece_lines_from(arrays)
+    warm = parameters["detailed"]["caches"] != "cold"
+    traced = np.flatnonzero(lines.end > lines.first)
+    traced = traced[np.argsort(lines.first[traced], kind="stable")]
+    costs, notes = piece_costs(windows, lines, traced, cell.workload, cell.node, warm=warm)
+    caches = empty_caches(lines, cell.node, cores)
+    if warm:
+        _run_before(cell, cores, seed, lines, caches)
+    phases = analytical.run_phases(
+        cell.program, cell.node, cores, cell.runtime, cell.pieces.num_instructions, windows.sample_of, costs, lines,
+        caches, given_ps=cell.creation_ps, beside_ps=cell.beside_ps, first_phase=cell.first, end_phase=cell.end, seed=seed,
+        share_group=last_cache_of(cell.node, cores),
+    )  # fmt: skip
+    return Predicted(phases, notes)
+
+
+def _run_before(cell: OpenCell, cores: int, seed: int, lines: PieceLines, caches: Occupancy) -> None:
+    """The caches as the same cell leaves them if every instruction takes as long as any other; where the replay has to
+    schedule its instances, these run in the order of the program, on one core after the other."""
+    program, instructions = cell.program, cell.pieces.num_instructions
+    owner = program.piece_instance
+    pieces = np.argsort(owner, kind="stable")
+    pieces = pieces[lines.end[pieces] > lines.first[pieces]]
+    if np.any(program.step_action == Action.operation):
+        on = np.arange(len(pieces)) % cores
+    else:
+        assert cell.node.frequency_hz is not None
+        piece_ps = np.rint(instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
+        stretches = run_phases(
+            program, cores, cell.runtime, piece_ps + cell.creation_ps + cell.beside_ps, cell.first, cell.end, seed=seed,
+            share_group=last_cache_of(cell.node, cores), keep=True,
+        ).stretches  # fmt: skip
+        last, core = np.full(program.num_instances, -1), np.zeros(program.num_instances, np.int64)
+        last[stretches["instance"]] = np.arange(len(stretches))
+        core[stretches["instance"]] = stretches["core"]
+        pieces = pieces[np.argsort(last[owner[pieces]], kind="stable")]
+        on = core[owner[pieces]]
+    levels = int(caches.control["levels"][0])
+    occupancy_kernel.fill(
+        caches, pieces.astype(np.int64), on.astype(np.int64), lines.first, lines.end, lines.line, lines.use,
+        lines.visits, np.zeros(levels + COLUMNS), np.zeros(0, np.int8),
+    )  # fmt: skip
+    caches.running[:] = 0

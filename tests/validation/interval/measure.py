@@ -1,0 +1,185 @@
+"""The analytical model of a node against the detailed one.
+
+``python -m interval.measure reference TRACES`` in tests/validation, with manyscale importable, simulates every case of
+cases.py in detail (``trace_programs.py`` makes TRACES) and writes ``references.csv`` here: cycles, and CPU seconds of
+one simulation, half of the two that bring caches to their state and count, in a process that has loaded the kernels. ``python -m interval.measure predict TRACES`` predicts them by
+``cpu: interval`` and writes ``results.csv``, with CPU seconds of the prediction alone and of what is collected of a
+program for it; ``summary`` prints the tables of RESULTS.md. Cases that have a row already are not done again
+(``--again``: they are).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from interval.cases import MACHINES, Program, cycles_of, machine, run
+
+HERE: Final = Path(__file__).parent
+KEY: Final = ("suite", "program", "target", "cores")
+REFERENCE: Final = (*KEY, "instances", "million_instructions", "detailed_cycles", "detailed_seconds")
+RESULT: Final = (*KEY, "detailed_cycles", "interval_cycles", "error_percent", "detailed_seconds", "interval_seconds",
+                 "profile_seconds")  # fmt: skip
+Row = dict[str, str]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["reference", "predict", "summary"])
+    parser.add_argument("traces", type=Path, metavar="TRACES", nargs="?")
+    parser.add_argument("--only", default="", help="cases whose name SUITE/PROGRAM/TARGET/CORES has this in it")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--output", type=Path, default=HERE)
+    options = parser.parse_args(arguments)
+    if options.what == "summary":
+        print(summary(read(options.output / "results.csv")))
+        return 0
+    name = "references.csv" if options.what == "reference" else "results.csv"
+    known = {key_of(row): row for row in read(options.output / name)}
+    make = reference if options.what == "reference" else predicted(read(HERE / "references.csv"))
+    columns = REFERENCE if options.what == "reference" else RESULT
+    for suite, program, target, cores in cases(options.traces, options.only):
+        key = (suite, program.folder.name, target, str(cores))
+        if key in known and not options.again:
+            continue
+        row = make(program, target, cores)
+        known[key] = dict(zip(KEY, key, strict=True)) | row
+        print(*known[key].values(), flush=True)
+        write(options.output / name, columns, [known[each] for each in sorted(known)])
+    return 0
+
+
+def cases(traces: Path, only: str) -> Iterator[tuple[str, Program, str, int]]:
+    """A program stays open for all of its cases."""
+    for suite in ("apps", "resident", "beyond"):
+        for folder in sorted(each for each in (traces / suite).iterdir() if each.is_dir()):
+            program = Program(folder)
+            for target, (_, numbers) in MACHINES.items():
+                for cores in numbers:
+                    if only in f"{suite}/{folder.name}/{target}/{cores}":
+                        yield suite, program, target, cores
+
+
+def reference(program: Program, target: str, cores: int) -> Row:
+    on = machine(target)
+    cell = program.open(cores, on)
+    found, seconds = timed(lambda: run(cell, cores, "detailed", None))
+    return {
+        "instances": str(len(found.row)),
+        "million_instructions": f"{cell.instructions.sum() / 1e6:.2f}",
+        "detailed_cycles": f"{cycles_of(found, on):.0f}",
+        "detailed_seconds": f"{seconds / 2:.3f}",
+    }
+
+
+def predicted(references: Sequence[Row]) -> Callable[[Program, str, int], Row]:
+    known = {key_of(row): row for row in references}
+    is_warm: set[str] = set()
+
+    def predict(program: Program, target: str, cores: int) -> Row:
+        on = machine(target)
+        truth = known[program.folder.parent.name, program.folder.name, target, str(cores)]
+        profile, collected = timed(lambda: program.profile(cores, on))
+        cell = program.open(cores, on)
+        _ = cell.instructions, cell.pieces
+        if not is_warm:  # kernels
+            run(cell, cores, "interval", profile)
+            profile, collected = timed(lambda: program.profile(cores, on))
+            is_warm.add("once")
+        found, seconds = timed(lambda: run(cell, cores, "interval", profile))
+        cycles, true = cycles_of(found, on), float(truth["detailed_cycles"])
+        return {
+            "detailed_cycles": truth["detailed_cycles"],
+            "interval_cycles": f"{cycles:.0f}",
+            "error_percent": f"{100 * (cycles / true - 1):.2f}",
+            "detailed_seconds": truth["detailed_seconds"],
+            "interval_seconds": f"{seconds:.4f}",
+            "profile_seconds": f"{collected:.4f}",
+        }
+
+    return predict
+
+
+def timed(make: Callable[[], Any]) -> tuple[Any, float]:
+    """A result and its CPU seconds."""
+    start = time.process_time()
+    result = make()
+    return result, time.process_time() - start
+
+
+def summary(rows: Sequence[Mapping[str, str]]) -> str:
+    """Errors by program and number of cores, speed-ups, ranks of design points."""
+    lines = ["| mean / worst error, % | 1 core | 4 | 16 | 64 | all |", "| --- | --- | --- | --- | --- | --- |"]
+    groups = {"all": list(rows)}
+    for suite in ("apps", "resident", "beyond"):
+        groups[suite] = [row for row in rows if row["suite"] == suite]
+    for target in MACHINES:
+        groups[target] = [row for row in rows if row["target"] == target]
+    for suite, program in dict.fromkeys((row["suite"], row["program"]) for row in rows):
+        groups[f"{suite}/{program}"] = [r for r in rows if (r["suite"], r["program"]) == (suite, program)]
+    for name, mine in groups.items():
+        cells = [[row for row in mine if row["cores"] == cores] for cores in ("1", "4", "16", "64")]
+        lines.append(f"| {name} | " + " | ".join(_errors(each) for each in [*cells, mine]) + " |")
+    alone, whole = _speed_ups(rows)
+    lines += ["", f"speed-up: prediction alone {alone}, with its profile {whole}", f"rank correlation: {_ranks(rows)}"]
+    return "\n".join(lines)
+
+
+def _errors(rows: Sequence[Mapping[str, str]]) -> str:
+    errors = [abs(float(row["error_percent"])) for row in rows]
+    return f"{np.mean(errors):.1f} / {max(errors):.0f}" if errors else ""
+
+
+def _speed_ups(rows: Sequence[Mapping[str, str]]) -> tuple[str, str]:
+    detailed, interval, profile = (
+        np.array([float(row[f"{name}_seconds"]) for row in rows]) for name in ("detailed", "interval", "profile")
+    )
+    found = []
+    for cost in (interval, interval + profile):
+        ratio = detailed / np.maximum(cost, 1e-9)
+        found.append(
+            f"{detailed.sum() / cost.sum():.1f} in sum, {np.exp(np.log(ratio).mean()):.1f} geometric mean, "
+            f"{ratio.min():.1f} to {ratio.max():.1f}"
+        )
+    return found[0], found[1]
+
+
+def _ranks(rows: Sequence[Mapping[str, str]]) -> str:
+    """Spearman's correlation over machines and cores of each program."""
+    found = []
+    for suite, program in dict.fromkeys((row["suite"], row["program"]) for row in rows):
+        mine = [r for r in rows if (r["suite"], r["program"]) == (suite, program)]
+        ranks = [
+            np.argsort(np.argsort([float(r[f"{name}_cycles"]) for r in mine])) for name in ("detailed", "interval")
+        ]
+        found.append((float(np.corrcoef(ranks)[0, 1]) if len(mine) > 1 else 1.0, f"{suite}/{program}"))
+    return f"mean {np.mean([each for each, _ in found]):.3f}, lowest {min(found)[0]:.3f} ({min(found)[1]})"
+
+
+def key_of(row: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in KEY)
+
+
+def read(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
