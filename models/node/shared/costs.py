@@ -41,7 +41,8 @@ class PieceCosts(NamedTuple):
     waits], what that takes beyond the sum of its lines; ``own`` float64[samples], lines from main memory that the
     instance itself used before. Per line: ``line`` float64[samples, levels], ``memory`` float64[samples, waits],
     ``remote`` float64[samples],
-    ``passed`` float64[samples] beside that of a shared cache, if another core has modified it. ``port`` float64[samples]: cycles for each that a line of a shared cache waits. ``wait``
+    ``passed`` float64[samples] beside that of a shared cache, if another core has modified it. ``port``
+    float64[samples]: cycles for each that a line of a shared cache waits. ``wait``
     float64[waits], in cycles. ``least`` float64[samples]: no piece takes less."""
 
     wait: np.ndarray
@@ -165,7 +166,7 @@ def _levels_of_rows(lines: PieceLines, order: np.ndarray, node: Node, warm: bool
     where = np.zeros(len(lines.line), np.int8)
     for _ in range(2 if warm else 1):
         occupancy_kernel.fill(
-            caches, order.astype(np.int64), np.zeros(len(order), np.int64), lines.first, lines.end, lines.line, lines.use,
-            lines.visits, np.zeros(levels + COLUMNS), where,
+            caches, order.astype(np.int64), np.zeros(len(order), np.int64), lines.first, lines.end, lines.line,
+            lines.use, lines.visits, np.zeros(levels + COLUMNS), where,
         )  # fmt: skip
     return where

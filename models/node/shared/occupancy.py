@@ -1,7 +1,8 @@
 """What the caches of a node hold, at the granularity of pieces of task instances: the level that serves each first use.
 
 Caches that the same cores share are a *tier*: of most machines the private ones are the first, the shared one is the
-second. An instance of a tier is one LRU stack (Mattson et al., IBM Systems Journal 9(2), 1970): a cache of C lines holds
+second. An instance of a tier is one LRU stack (Mattson et al., IBM Systems Journal 9(2), 1970): a cache of C lines
+holds
 what lies less than C deep. A stack is kept in *epochs* of some lines: of each line the epoch of its last use, of each
 epoch how many lines were used last in it, of each cache the oldest epoch that still fits. So a use costs O(1), and is
 exact to an epoch, 1/16 of the tier's smallest cache.
@@ -39,7 +40,7 @@ LINE: Final = np.dtype(
         ("user", "i2"),
         ("home", "i2"),
         ("dirty", "u1"),
-        ("pad", "u1"),
+        ("shared", "u1"),
     ]
 )
 TIER: Final = np.dtype(
@@ -144,6 +145,7 @@ def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
     return Occupancy(
         control, tier, np.zeros(entries, ENTRY), stack, np.concatenate(depth_rows), np.zeros(counts, np.int32),
         np.zeros(last_counts, np.int32), of_line,
-        np.full(HOMES if sockets > 1 else 1, -1, np.int8), lines.line_number, np.full(int(control["channels"][0] * control["banks"][0]) * sockets, -1, np.int64),
+        np.full(HOMES if sockets > 1 else 1, -1, np.int8), lines.line_number,
+        np.full(int(control["channels"][0] * control["banks"][0]) * sockets, -1, np.int64),
         (np.arange(num_cores) // node.cores_per_socket).astype(np.int64), np.zeros(num_cores, np.int64),
     )  # fmt: skip

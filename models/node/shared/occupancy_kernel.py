@@ -135,18 +135,21 @@ def use_line(occ, core, number, stores, visits, sequence, column):  # type: igno
         occ.modified[place] = max(occ.modified[place] - 1, 0)
     user = np.int64(of_line.user)
     if user != core and user >= 0 and num_tiers > 1:
-        # who came first has paid for nothing of it: twice
-        if stores and of_line.used == occ.running[user]:
+        is_fought = stores and of_line.used == occ.running[user]
+        if not is_fought and writer >= 0 and writer != core:
+            is_fought = of_line.written == occ.running[writer]
+        if is_fought:  # who came first has paid for nothing of it: twice
             column[levels + FOUGHT] += 2.0 * (visits - 1)
-        elif writer >= 0 and writer != core and of_line.written == occ.running[writer]:
-            column[levels + FOUGHT] += 2.0 * (visits - 1)
+    if user != core and user >= 0:
+        of_line.shared = 1
     if stores:
-        if served < private and num_tiers > 1 and of_line.user != core and of_line.user >= 0:
+        if served < private and num_tiers > 1 and of_line.shared:
             served = private  # others may hold it: they have to give it up
         if served >= private:
             column[levels + DOWN] += 1.0
         of_line.writer = core
         of_line.written = sequence
+        of_line.shared = 0
     of_line.user = core
     of_line.used = sequence
     return served
@@ -187,7 +190,8 @@ def _opens_row(occ, core, number, is_far):  # type: ignore[no-untyped-def]
 @inner
 def use_piece(occ, core, first, end, line, use, visits, served, level_of):  # type: ignore[no-untyped-def]
     """A core begins a piece with rows [first, end) of ``line`` and ``use``: ``served`` float64[levels + COLUMNS], how
-    many come from each level, main memory, and what stands in the columns behind. ``level_of`` int8[rows]: of each row, or empty. O(rows x levels)."""
+    many come from each level, main memory, and what stands in the columns behind. ``level_of`` int8[rows]: of each
+    row, or empty. O(rows x levels)."""
     control = occ.control[0]
     levels = control.levels
     control.sequence += 1

@@ -1,8 +1,7 @@
 """The lines that each piece of a task instance uses, once each: what it asks of caches that other pieces use, too.
 
 Machine-independent but for the line size. Rows stand in the order of first uses; lines on the stack of which each core
-has its own (node/private_stacks.py) have none, since nobody else uses them. Assumption: an access is one of the line of
-its first byte.
+has its own (node/private_stacks.py) have none, since nobody else uses them.
 
 Cost: O(executions + accesses). Memory: 6 B a row and 8 B a line, and while it is made 4 B more a line and some 4 B a
 line for the numbers of lines.
@@ -60,6 +59,7 @@ def lines_of_pieces(stream: InstructionStream, pieces: PieceStream, sites: Sites
     while not kernel.collect(
         state, read_only(stream.block_ids, np.int32), read_only(stream.addresses, np.uint64),
         np.ascontiguousarray(sites.offsets, np.int64), np.ascontiguousarray(sites.is_store, np.bool_),
+        np.maximum(sites.bytes.astype(np.int64), 1) - 1,
         np.stack([pieces.first_execution, pieces.end_execution, pieces.first_access], axis=1),
         np.ascontiguousarray(stack, np.int64), line_bytes.bit_length() - 1,
     ):  # fmt: skip

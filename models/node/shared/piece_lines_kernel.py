@@ -39,11 +39,12 @@ class State(NamedTuple):
 
 def new_state(num_accesses: int, num_pieces: int) -> State:
     """Before the first piece. Memory that is never written takes none."""
+    room = 2 * num_accesses
     return State(
         np.zeros(1, _DONE), np.zeros(_FIRST_SLOTS, np.int64), np.zeros((_FIRST_SLOTS, 1 << _PAGE_BITS), np.int32),
-        np.zeros(num_accesses, _LINE), np.empty(num_accesses, np.int64), np.zeros(num_pieces, np.int64),
-        np.zeros(num_pieces, np.int64), np.empty(num_accesses, np.int32), np.empty(num_accesses, np.uint8),
-        np.empty(num_accesses, np.uint8),
+        np.zeros(room, _LINE), np.empty(room, np.int64), np.zeros(num_pieces, np.int64),
+        np.zeros(num_pieces, np.int64), np.empty(room, np.int32), np.empty(room, np.uint8),
+        np.empty(room, np.uint8),
     )  # fmt: skip
 
 
@@ -78,10 +79,11 @@ def _move_pages(old_keys, old_lines, page_keys, page_lines):  # type: ignore[no-
 
 @allocation_free
 def collect(  # type: ignore[no-untyped-def]
-    state, block_ids, addresses, first_site, is_store, piece, stack, line_shift
+    state, block_ids, addresses, first_site, is_store, reach, piece, stack, line_shift
 ):
     """Whether all pieces are done; else ``with_more_pages`` has to make room. Expected O(executions + accesses).
-    ``piece`` int64[pieces, 3]: first and end execution, first access."""
+    ``reach`` int64[sites]: bytes of each access but the first; ``piece`` int64[pieces, 3]: first and end execution,
+    first access."""
     state = by_reference(state)
     done, page_keys, page_lines = state.done[0], state.page_keys, state.page_lines
     page_mask = (np.int64(1) << _PAGE_BITS) - 1
@@ -100,9 +102,14 @@ def collect(  # type: ignore[no-untyped-def]
                 address = addresses[access]
                 access += 1
                 line = np.int64(address >> np.uint64(line_shift))
-                if line != last_line:
-                    if address - stack_begin < stack_bytes:
-                        continue
+                last = np.int64((address + np.uint64(reach[site])) >> np.uint64(line_shift))
+                if line == last and line == last_line:
+                    if is_store[site]:
+                        state.use[last_row] |= STORED
+                    continue
+                if address - stack_begin < stack_bytes:
+                    continue
+                while line <= last:
                     page = line >> _PAGE_BITS
                     if page != last_page:
                         last_page, place = page, _page_place(page_keys, page)
@@ -129,8 +136,9 @@ def collect(  # type: ignore[no-untyped-def]
                         state.visits[of_line.row] += 1
                     of_line.access = access
                     last_line, last_row = line, np.int64(of_line.row)
-                if is_store[site]:
-                    state.use[last_row] |= STORED
+                    if is_store[site]:
+                        state.use[last_row] |= STORED
+                    line += 1
         done.rows = row
         state.end[p] = row
         done.piece += 1

@@ -8,10 +8,10 @@ for, and ask for the less the longer they wait, so there is one load at which bo
 falsi (Illinois) from the one before. Where cores could ask for more than is served, waits grow until they do not, so
 that n cores that each ask for b of a capacity C take max(t, n t b / C).
 
-Rows of DRAM: each core's piece opens the rows that its lines lie in once, as long as nobody else opens another row of
-the bank meanwhile. Between two lines of a core from a bank others ask the same channel (total / own rate - 1) times,
-each of them for one of ``banks`` banks; a row that was closed is opened again, which takes ``row_cycle`` of the bank and
-``activate`` + ``precharge`` of latency.
+Rows of DRAM: a line whose bank has another row open, if lines come in the order of pieces, takes ``activate`` +
+``precharge`` longer and its bank for ``row_cycle``. That cores close each other's rows meanwhile is left out: lines
+of a
+core come in bursts, to which a bank is rather one row than many.
 """
 
 from __future__ import annotations

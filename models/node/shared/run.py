@@ -33,7 +33,8 @@ from manyscale.models.workload import WorkloadError
 class AnalyticalPhases:
     """``makespan_ps`` int64[phases]; ``piece_ps`` int64[pieces], 0 for those of other phases; ``instances``: records
     (start_ps of its first piece, -1 if it did not run, end_ps and core of its last, cycles, of which ``alone`` if it
-    waited for nobody, and of these ``base`` in the core and ``cache``), since the first phase's begin. ``served`` float64[levels + COLUMNS]: first uses of lines by the
+    waited for nobody, and of these ``base`` in the core and ``cache``), since the first phase's begin. ``served``
+    float64[levels + COLUMNS]: first uses of lines by the
     level that served them, see occupancy.py."""
 
     makespan_ps: np.ndarray
@@ -91,8 +92,9 @@ def run_phases(
         program, num_cores, runtime, seed, share_group=share_group, predicted_ps=read_only(rough, np.int64)
     )
     state = kernel.Run(
-        control, scheduler, core, np.zeros((num_cores, len(costs.wait))), shared_memory(node, num_cores, lines.line_bytes),
-        caches, costs, lines.first, lines.end, lines.line, lines.use, lines.visits, np.zeros(0, np.int8), np.ascontiguousarray(instructions, np.int64),
+        control, scheduler, core, np.zeros((num_cores, len(costs.wait))),
+        shared_memory(node, num_cores, lines.line_bytes), caches, costs, lines.first, lines.end, lines.line, lines.use,
+        lines.visits, np.zeros(0, np.int8), np.ascontiguousarray(instructions, np.int64),
         np.ascontiguousarray(sample, np.int64), result.piece_ps, np.ascontiguousarray(given, np.int64),
         np.ascontiguousarray(beside, np.int64), instances,
         np.zeros(levels + COLUMNS), result.served, result.makespan_ps,

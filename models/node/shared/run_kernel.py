@@ -15,17 +15,19 @@ from manyscale.models.node.shared.occupancy_kernel import use_piece
 from manyscale.models.node.shared.queues import MOST_LOAD
 
 NEVER: Final = np.inf
-_STEPS: Final = 12  # to the load at which demand and waits agree
+_STEPS: Final = 40  # to the load at which demand and waits agree
 _CLOSE: Final = 1e-3
+_MOST_ASKED: Final = 64.0  # times what can be served; more is not told apart
 _LEAST_OTHERS: Final = 0.1  # a core alone waits for its own lines where these are more than is served
 _EMPTY, _GIVEN, _WORKS = 0, 1, 2  # what a core does
 
 # Of a core: ``left`` instructions of its piece, each of ``cycles``; per instruction: ``lines`` of main memory, with
-# those written back, ``read`` without them, ``rows`` opened if nobody disturbs, ``ported`` lines of the first shared cache, ``slope`` cycles for
+# those written back, ``read`` without them, ``rows`` opened if nobody disturbs, ``ported`` lines of the first shared
+# cache, ``slope`` cycles for
 # each that these wait. ``due``: when it is to be advanced, in ps; ``begin``: of its piece.
 CORE: Final = np.dtype(
     [
-        ("kind", "i8"), ("left", "f8"), ("cycles", "f8"), ("lines", "f8"), ("read", "f8"), ("rows", "f8"), ("burst", "f8"),
+        ("kind", "i8"), ("left", "f8"), ("cycles", "f8"), ("lines", "f8"), ("read", "f8"), ("rows", "f8"),
         ("ported", "f8"), ("slope", "f8"), ("due", "f8"), ("begin", "f8"),
     ]
 )  # fmt: skip
@@ -131,12 +133,14 @@ def _asked_at(run, dram, load, streams, opened):  # type: ignore[no-untyped-def]
                     asked += c.lines / (_at_wait(run, core, wait) + c.slope * memory.port_wait)
             elif c.ported > 0.0:
                 asked += c.ported / (_at_wait(run, core, memory.wait) + c.slope * wait)
-    return asked * service, wait
+    return min(asked * service, _MOST_ASKED), wait
 
 
 @separate
 def _agree(run, dram, load, streams, opened):  # type: ignore[no-untyped-def]
-    """(load, wait) at which demand and waits agree, looked for from ``load`` on. O(cores x steps)."""
+    """(load, wait) at which demand and waits agree, looked for from ``load`` on; a load above 1 where no wait makes
+    cores ask for as little as can be served. O(cores x steps)."""
+    load = min(load, MOST_LOAD)
     asked, wait = _asked_at(run, dram, load, streams, opened)
     if abs(asked - load) <= _CLOSE:
         return load, wait
@@ -145,7 +149,7 @@ def _agree(run, dram, load, streams, opened):  # type: ignore[no-untyped-def]
         asked, wait = _asked_at(run, dram, high, streams, opened)
         above_high, load = asked - high, high
         if above_high >= 0.0:
-            return load, wait
+            return asked, wait
     else:
         high, above_high, low = load, asked - load, 0.0
         asked, wait = _asked_at(run, dram, low, streams, opened)
@@ -153,8 +157,10 @@ def _agree(run, dram, load, streams, opened):  # type: ignore[no-untyped-def]
         if above_low <= 0.0:
             return load, wait
     side = 0
-    for _ in range(_STEPS):
+    for k in range(_STEPS):
         load = (low * above_high - high * above_low) / (above_high - above_low)
+        if k & 3 == 3:  # where demand falls steeply, half is quicker
+            load = 0.5 * (low + high)
         asked, wait = _asked_at(run, dram, load, streams, opened)
         above = asked - load
         if abs(above) <= _CLOSE * (1.0 - load):
@@ -179,17 +185,13 @@ def _set_rates(run):  # type: ignore[no-untyped-def]
     if memory.channel > 0.0:
         total, streams = _lines_asked(run, True)
         if total > 0.0:
-            rows, read, burst = 0.0, 0.0, 0.0
+            rows, read = 0.0, 0.0
             for core in range(run.core.shape[0]):
                 c = run.core[core]
                 if c.kind == _WORKS:
                     rows += c.rows / c.cycles
                     read += c.read / c.cycles
-                    burst += c.read / c.cycles * c.burst
             opened = min(rows / max(read, 1e-300), 1.0)
-            if memory.row_cycle > 0.0:
-                disturbed = 1.0 - (1.0 - 1.0 / memory.banks) ** (streams - 1.0)
-                opened += (1.0 - opened) * disturbed / max(burst / max(read, 1e-300), 1.0)
             memory.read_share = read / total
             memory.load, memory.wait = _agree(run, True, memory.load, streams, opened)
     if memory.port > 0.0:
@@ -200,6 +202,10 @@ def _set_rates(run):  # type: ignore[no-untyped-def]
         c = run.core[core]
         if c.kind == _WORKS:
             c.cycles = max(_at_wait(run, core, memory.wait) + c.slope * memory.port_wait, 1e-9)
+            if c.lines > 0.0 and memory.load > 1.0:  # all get their share of what there is
+                c.cycles *= memory.load
+            if c.ported > 0.0 and memory.port_load > 1.0:
+                c.cycles *= memory.port_load
 
 
 @inner
@@ -246,11 +252,6 @@ def _begin_work(run, core, piece):  # type: ignore[no-untyped-def]
     for level in range(first_shared, levels):
         c.ported += served[level] * per
     c.slope = c.ported * costs.port[s]
-    c.burst = (
-        (costs.wait[1] - costs.wait[0])
-        / max(costs.memory[s, 1] - costs.memory[s, 0], 1e-9)
-        / np.float64(run.occupancy.control[0].channels)
-    )
     c.cycles = run.curve[core, 0]
     row = run.instance[run.scheduler.core[core].instance]
     row.alone += run.curve[core, 0] * count

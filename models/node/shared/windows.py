@@ -3,7 +3,8 @@
 Pieces of one task type whose lengths fall into the same half octave are a class. Of each class some pieces are
 *sampled*, spread evenly over the run, each standing for those around it; how many follows from the class's share of the
 instructions (``Budget``). A sample that is not longer than ``whole`` instructions is one window; of a longer one
-``windows`` of ``measured`` instructions in equal distances are, each after ``lead`` more that fill the core. These are
+``windows`` of ``measured`` instructions are, one anywhere in each of so many equal parts (in equal distances they would
+meet the same phase of a regular loop again and again), each after ``lead`` more that fill the core. These are
 the micro-traces of Van den Steen et al. ("Analytical processor performance and power modeling using
 micro-architecture independent characteristics", IEEE TC 65(12), 2016).
 
@@ -34,6 +35,7 @@ from manyscale.models.node.shared.piece_lines import PieceLines
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import InstructionClass
 
+_GOLDEN: Final = 0.5 * (5**0.5 - 1)  # multiples spread evenly over 0 to 1
 _BRANCHES: Final = (InstructionClass.branch, InstructionClass.call, InstructionClass.call_return)
 
 
@@ -47,9 +49,9 @@ class Budget:
     few: int = 4
     many: int = 64
     whole: int = 6000
-    windows: int = 4
-    lead: int = 250
-    measured: int = 1000
+    windows: int = 8
+    lead: int = 200
+    measured: int = 800
     predicted: int = 2000
 
 
@@ -124,7 +126,8 @@ def windows_of_pieces(
     stands = length[sample] / count[sample]
     measured = np.where(count[sample] > 1, budget.measured, length[sample])
     bounds = np.zeros((len(sample), 3))  # instructions of the piece before the window, before what counts, at the end
-    bounds[:, 1] = np.where(count[sample] > 1, (number + 0.5) * stands - measured / 2, 0.0)
+    anywhere = (np.arange(len(sample)) + 1) * _GOLDEN % 1.0
+    bounds[:, 1] = np.where(count[sample] > 1, number * stands + anywhere * (stands - measured), 0.0)
     bounds[:, 0], bounds[:, 2] = np.maximum(bounds[:, 1] - budget.lead, 0.0), bounds[:, 1] + measured
     stack = np.zeros((len(pieces.first_execution), 2), np.int64) if pieces.stack is None else pieces.stack
     block_ids = read_only(stream.block_ids, np.int32)
@@ -133,7 +136,8 @@ def windows_of_pieces(
         int((lines.end - lines.first)[piece].max(initial=0)), int(sizes.max(initial=0)),
     )  # fmt: skip
     kernel.follow(
-        found, block_ids, read_only(stream.addresses, np.uint64), np.ascontiguousarray(sites.offsets, np.int64), sizes,
+        found, block_ids, read_only(stream.addresses, np.uint64), np.ascontiguousarray(sites.offsets, np.int64),
+        np.maximum(sites.bytes.astype(np.int64), 1) - 1, sizes,
         np.stack([pieces.first_execution, pieces.end_execution, pieces.first_access], axis=1)[piece],
         lines.first[piece], first_window, bounds, np.ascontiguousarray(stack[piece], np.int64),
         lines.line_bytes.bit_length() - 1,
@@ -146,8 +150,8 @@ def windows_of_pieces(
     )  # fmt: skip
     executions, accesses, used = int(found.first_execution[-1]), int(found.first_access[-1]), int(found.first_line[-1])
     return PieceWindows(
-        sample_of, piece, first_window, found.first_execution, found.first_measured, found.block_ids[:executions].copy(),
-        wrong, found.first_access, found.addresses[:accesses].copy(), found.instructions, stands, found.first_line,
+        sample_of, piece, first_window, found.first_execution, found.first_measured,
+        found.block_ids[:executions].copy(), wrong, found.first_access, found.addresses[:accesses].copy(), found.instructions, stands, found.first_line,
         found.line[:used].copy(), found.row[:used].copy(), found.since[:used].copy(),
     )  # fmt: skip
 

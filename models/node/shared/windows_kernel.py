@@ -59,9 +59,10 @@ def _slot(seen, line, piece):  # type: ignore[no-untyped-def]
 
 @allocation_free
 def follow(  # type: ignore[no-untyped-def]
-    found, block_ids, addresses, first_site, size, piece, first_row, first_window, bounds, stack, line_shift
+    found, block_ids, addresses, first_site, reach, size, piece, first_row, first_window, bounds, stack, line_shift
 ):
-    """Sampled pieces, from their begin to the end of their last window. ``piece`` int64[samples, 3]: first and end
+    """Sampled pieces, from their begin to the end of their last window. ``reach`` int64[sites]: bytes of each access
+    but the first; ``piece`` int64[samples, 3]: first and end
     execution, first access; ``bounds`` float64[windows, 3]; ``stack`` int64[samples, 2]. Expected O(executions +
     accesses)."""
     found = by_reference(found)
@@ -89,30 +90,34 @@ def follow(  # type: ignore[no-untyped-def]
                 executions += 1
                 if counts:
                     found.instructions[w] += size[block]
-            for _ in range(first_site[block], first_site[block + 1]):
+            for site in range(first_site[block], first_site[block + 1]):
                 address = addresses[access]
                 access += 1
-                line = np.int64(address >> np.uint64(line_shift))
-                seen = found.seen[_slot(found.seen, line, s + 1)]
-                is_new = seen.piece != s + 1
-                if is_new:
-                    seen.line, seen.piece, seen.window, seen.row = line, s + 1, 0, -1
-                    if not address - stack_begin < stack_bytes:
-                        seen.row = row
-                        row += 1
                 if is_open:
                     found.addresses[accesses] = address
                     accesses += 1
-                    if seen.window != w + 1:
+                line = np.int64(address >> np.uint64(line_shift))
+                last = np.int64((address + np.uint64(reach[site])) >> np.uint64(line_shift))
+                is_stack = address - stack_begin < stack_bytes
+                while line <= last:
+                    seen = found.seen[_slot(found.seen, line, s + 1)]
+                    is_new = seen.piece != s + 1
+                    if is_new:
+                        seen.line, seen.piece, seen.window, seen.row = line, s + 1, 0, -1
+                        if not is_stack:
+                            seen.row = row
+                            row += 1
+                    if is_open and seen.window != w + 1:
                         seen.window = w + 1
                         found.line[lines], found.row[lines] = line, seen.row
                         found.since[lines] = -1 if is_new else clock - seen.clock
                         lines += 1
-                recent = line & (found.recent.shape[0] - 1)
-                if found.recent[recent] != line:
-                    found.recent[recent] = line
-                    clock += 1
-                seen.clock = clock
+                    recent = line & (found.recent.shape[0] - 1)
+                    if found.recent[recent] != line:
+                        found.recent[recent] = line
+                        clock += 1
+                    seen.clock = clock
+                    line += 1
             position = after
             if is_open and (position >= bounds[w, 2] or execution + 1 == piece[s, 1]):
                 is_open = False

@@ -1,4 +1,5 @@
-"""One cell by the analytical model: profiles of task instances on the cores of a machine, with what runs beside them."""
+"""One cell by the analytical model: profiles of task instances on the cores of a machine, with what runs beside
+them."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ class Predicted:
     notes: tuple[Note, ...]
 
     def cycles_per_instruction(self, cell: OpenCell) -> np.ndarray:
-        """float64[pieces], 1 for those without instructions."""
+        """float64[pieces], 1 for those without instructions; without what comes beside these."""
         assert cell.node.frequency_hz is not None
         instructions = cell.pieces.num_instructions
-        cycles = self.phases.piece_ps * (cell.node.frequency_hz / 1e12)
+        cycles = (self.phases.piece_ps - cell.beside_ps) * (cell.node.frequency_hz / 1e12)
         return np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
 
 

@@ -199,6 +199,7 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays)
         "issued": cell.issued[rows],
         "cycles": instances["cycles"][rows],
         "first_misses": none,
+        "second_misses": none,
         "last_misses": none,
         "model": np.full(len(rows), MODELS.index("interval"), np.int8),
         "core": instances["core"][rows].astype(np.int32),

@@ -2,7 +2,8 @@
 
 ``python -m interval.measure reference TRACES`` in tests/validation, with manyscale importable, simulates every case of
 cases.py in detail (``trace_programs.py`` makes TRACES) and writes ``references.csv`` here: cycles, and CPU seconds of
-one simulation, half of the two that bring caches to their state and count, in a process that has loaded the kernels. ``python -m interval.measure predict TRACES`` predicts them by
+one simulation, half of the two that bring caches to their state and count, in a process that has loaded the kernels.
+``python -m interval.measure predict TRACES`` predicts them by
 ``cpu: interval`` and writes ``results.csv``, with CPU seconds of the prediction alone and of what is collected of a
 program for it; ``summary`` prints the tables of RESULTS.md. Cases that have a row already are not done again
 (``--again``: they are).
