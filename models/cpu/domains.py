@@ -78,9 +78,8 @@ DETAILED: Final = Domain(
 INTERVAL: Final = Domain(
     {
         **DETAILED.features,
-        "sockets": left_short("half of what lies at a distance in another socket's memory is left out"),
-        "prefetchers": left_long("prefetchers fetch nothing"),
-        "dram-rows": _ROWS,
+        "prefetchers": left_long("prefetchers know no stream from before a piece of a task instance"),
+        "dram-rows": left_short("rows of DRAM that cores close for each other stay open"),
     },
     _CORES,
 )

@@ -151,8 +151,8 @@ def windows_of_pieces(
     executions, accesses, used = int(found.first_execution[-1]), int(found.first_access[-1]), int(found.first_line[-1])
     return PieceWindows(
         sample_of, piece, first_window, found.first_execution, found.first_measured,
-        found.block_ids[:executions].copy(), wrong, found.first_access, found.addresses[:accesses].copy(), found.instructions, stands, found.first_line,
-        found.line[:used].copy(), found.row[:used].copy(), found.since[:used].copy(),
+        found.block_ids[:executions].copy(), wrong, found.first_access, found.addresses[:accesses].copy(),
+        found.instructions, stands, found.first_line, found.line[:used].copy(), found.row[:used].copy(), found.since[:used].copy(),
     )  # fmt: skip
 
 

@@ -64,8 +64,8 @@ def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Pr
         _run_before(cell, cores, seed, lines, caches)
     phases = analytical.run_phases(
         cell.program, cell.node, cores, cell.runtime, cell.pieces.num_instructions, windows.sample_of, costs, lines,
-        caches, given_ps=cell.creation_ps, beside_ps=cell.beside_ps, first_phase=cell.first, end_phase=cell.end, seed=seed,
-        share_group=last_cache_of(cell.node, cores),
+        caches, given_ps=cell.creation_ps, beside_ps=cell.beside_ps, first_phase=cell.first, end_phase=cell.end,
+        seed=seed,        share_group=last_cache_of(cell.node, cores),
     )  # fmt: skip
     return Predicted(phases, notes)
 
