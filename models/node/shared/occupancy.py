@@ -3,15 +3,18 @@
 Caches that the same cores share are a *tier*: of most machines the private ones are the first, the shared one is the
 second. An instance of a tier is one LRU stack (Mattson et al., IBM Systems Journal 9(2), 1970): a cache of C lines
 holds
-what lies less than C deep. A stack is kept in *epochs* of some lines: of each line the epoch of its last use, of each
+what lies less than C deep. Lines whose sets have about as many lines of the program belong together in one of some
+classes, each with a stack of its own that has its sets' share of the cache: where few sets have to hold many lines,
+these go earlier. A stack is kept in *epochs* of some lines: of each line the epoch of its last use, of each
 epoch how many lines were used last in it, of each cache the oldest epoch that still fits. So a use costs O(1), and is
-exact to an epoch, 1/16 of the tier's smallest cache.
+exact to an epoch, 1/16 of the class's part of the tier's smallest cache.
 
 Lines that another core has written since are no longer there; which core that was is known. What an instance of the
 last tier does not hold comes from a core that wrote it, if that still holds it, else from main memory: then a line that
 was modified has been written back.
 
-Assumptions: caches are fully associative LRU; a piece uses its lines when it begins, all at once; uses inside a piece
+Assumptions: sets of a class are one fully associative LRU cache; a piece uses its lines when it begins, all at once;
+uses inside a piece
 but the first of each line are the core's matter (costs.py); a cache further out sees only what nearer ones lack; an
 exclusive one holds its lines beside theirs. Prefetchers bring nothing in.
 
@@ -30,6 +33,7 @@ from manyscale.models.machine.processor import data_caches
 from manyscale.models.node.shared.piece_lines import PieceLines
 
 EPOCHS: Final = 16  # of the smallest cache of a tier
+CLASSES: Final = 4  # of sets
 
 ENTRY: Final = np.dtype([("line", "i4"), ("epoch", "i4"), ("sequence", "i4")])
 LINE: Final = np.dtype(
@@ -83,7 +87,7 @@ class Occupancy(NamedTuple):
     entry: np.ndarray
     stack: np.ndarray
     depth: np.ndarray
-    count: np.ndarray
+    counted: np.ndarray
     modified: np.ndarray
     line: np.ndarray
     home: np.ndarray
@@ -91,6 +95,7 @@ class Occupancy(NamedTuple):
     row_of: np.ndarray
     socket: np.ndarray
     running: np.ndarray  # int64[cores]: number of the piece that each executes, 0 for none
+    kind: np.ndarray  # uint8[tiers, lines]: class of each line
 
 
 def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
@@ -101,31 +106,35 @@ def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
     tier = np.zeros(len(groups), TIER)
     entries = stacks = depths = counts = last_counts = nearer_tier = 0
     depth_rows: list[np.ndarray] = []
+    kind = np.zeros((len(groups), lines.num_lines), np.uint8)
     nearer = 0
     for t, levels in enumerate(groups):
         cores = min(caches[levels[0]].shared_by_cores, num_cores)
         instances = -(-num_cores // cores)
         capacity = np.array([sizes[k] for k in levels])
+        ways = caches[levels[-1]].ways or sizes[levels[-1]]
+        kind[t], share = _classes_of_lines(lines.line_number, max(sizes[levels[-1]] // ways, 1))
         for place, k in enumerate(levels):
             if caches[k].inclusion == "exclusive":
                 capacity[place] += nearer * (cores if t else 1) + (int(capacity[place - 1]) if place else 0)
         slots = 1 << int(min(max(lines.num_lines, 1), 4 * int(capacity[-1])) - 1).bit_length()
-        per_epoch = max(1, int(capacity.min()) // EPOCHS)
+        per_epoch = max(1, int(capacity.min()) // (EPOCHS * CLASSES))
         ring = 1 << int(2 * (int(capacity.max()) + (cores * nearer if t else 0)) // per_epoch + 4).bit_length()
         tier[t] = (
             cores, len(levels), levels[0], slots, entries, stacks, depths, per_epoch, ring, counts,
         )  # fmt: skip
         nearer = int(capacity[-1])
         entries += instances * slots
-        stacks += instances
-        depths += instances * (len(levels) + (t == len(groups) - 1))
-        last_counts = instances * ring
+        stacks += instances * CLASSES
+        depths += instances * CLASSES * (len(levels) + (t == len(groups) - 1))
+        last_counts = instances * CLASSES * ring
         counts += last_counts
         if t == len(groups) - 1:  # modified lines leave all caches when as much has come as these hold together
             capacity = np.append(capacity, capacity[-1] + (cores * nearer_tier if t else 0))
         nearer_tier = int(capacity[-1])
-        each = np.zeros(instances * len(capacity), DEPTH)
-        each["threshold"], each["capacity"] = 1, np.tile(capacity, instances)
+        each = np.zeros(instances * CLASSES * len(capacity), DEPTH)
+        of_class = np.maximum(np.rint(np.outer(share, capacity)), 1).astype(np.int64)
+        each["threshold"], each["capacity"] = 1, np.tile(of_class.ravel(), instances)
         depth_rows.append(each)
     stack = np.zeros(stacks, STACK)
     stack["now"] = 1
@@ -147,5 +156,17 @@ def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
         np.zeros(last_counts, np.int32), of_line,
         np.full(HOMES if sockets > 1 else 1, -1, np.int8), lines.line_number,
         np.full(int(control["channels"][0] * control["banks"][0]) * sockets, -1, np.int64),
-        (np.arange(num_cores) // node.cores_per_socket).astype(np.int64), np.zeros(num_cores, np.int64),
+        (np.arange(num_cores) // node.cores_per_socket).astype(np.int64), np.zeros(num_cores, np.int64), kind,
     )  # fmt: skip
+
+
+def _classes_of_lines(line_number: np.ndarray, sets: int) -> tuple[np.ndarray, np.ndarray]:
+    """(uint8[lines], float64[CLASSES]): the class of each line, by how many lines fall into its set, and the share of
+    all sets that each class has. O(lines + sets log)."""
+    chosen = line_number % sets
+    count = np.bincount(chosen, minlength=sets)
+    order = np.argsort(count, kind="stable")
+    until = np.cumsum(count[order])
+    of_set = np.zeros(sets, np.uint8)
+    of_set[order] = np.minimum(CLASSES * (until - count[order] / 2) // max(int(until[-1]), 1), CLASSES - 1)
+    return of_set[chosen], np.bincount(of_set, minlength=CLASSES) / sets

@@ -5,24 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
-from manyscale.models.node.shared.occupancy import DOWN, FAR, FOUGHT, HOMES, PASSED, REMOTE, ROWS, WRITTEN
+from manyscale.models.node.shared.occupancy import CLASSES, DOWN, FAR, FOUGHT, HOMES, PASSED, REMOTE, ROWS, WRITTEN
 from manyscale.models.node.shared.piece_lines_kernel import STORED
 
 
+@inner_inlined
+def _stack_of(occ, t, instance, number):  # type: ignore[no-untyped-def]
+    """Which stack of a tier's instance a line belongs to."""
+    return instance * CLASSES + occ.kind[t, number]
+
+
 @inner
-def _move_up(occ, t, instance, epoch):  # type: ignore[no-untyped-def]
+def _move_up(occ, t, place, epoch):  # type: ignore[no-untyped-def]
     """A line whose last use was in ``epoch`` (0: it is not there) is used: the level of the tier that held it, the
     tier's number of levels if none did. Amortised O(levels)."""
     tier = occ.tier[t]
-    stack = occ.stack[tier.first_stack + instance]
-    first_count = tier.first_count + instance * tier.ring
+    stack = occ.stack[tier.first_stack + place]
+    first_count = tier.first_count + place * tier.ring
     mask = tier.ring - 1
     is_last = t == occ.tier.shape[0] - 1
     depths = tier.levels + is_last
     found = tier.levels
     is_counted = False
     for k in range(depths - 1, -1, -1):
-        depth = occ.depth[tier.first_depth + instance * depths + k]
+        depth = occ.depth[tier.first_depth + place * depths + k]
         if epoch >= depth.threshold:
             is_counted = True
             if k < tier.levels:
@@ -30,22 +36,22 @@ def _move_up(occ, t, instance, epoch):  # type: ignore[no-untyped-def]
             continue
         depth.total += 1
         while depth.total > depth.capacity and depth.threshold < stack.now:
-            depth.total -= occ.count[first_count + (depth.threshold & mask)]
+            depth.total -= occ.counted[first_count + (depth.threshold & mask)]
             if k == tier.levels:
-                place = instance * tier.ring + (depth.threshold & mask)
-                occ.control[0].written += occ.modified[place]
-                occ.modified[place] = 0
+                counted = place * tier.ring + (depth.threshold & mask)
+                occ.control[0].written += occ.modified[counted]
+                occ.modified[counted] = 0
             depth.threshold += 1
     if is_counted:
-        occ.count[first_count + (epoch & mask)] -= 1
-    occ.count[first_count + (stack.now & mask)] += 1
+        occ.counted[first_count + (epoch & mask)] -= 1
+    occ.counted[first_count + (stack.now & mask)] += 1
     stack.filled += 1
     if stack.filled >= tier.per_epoch:
         stack.filled = 0
         stack.now += 1
-        occ.count[first_count + (stack.now & mask)] = 0
+        occ.counted[first_count + (stack.now & mask)] = 0
         if is_last:
-            occ.modified[instance * tier.ring + (stack.now & mask)] = 0
+            occ.modified[place * tier.ring + (stack.now & mask)] = 0
     return found
 
 
@@ -57,8 +63,9 @@ def _holds(occ, t, instance, number):  # type: ignore[no-untyped-def]
     if entry.line != number + 1:
         return tier.levels
     depths = tier.levels + (t == occ.tier.shape[0] - 1)
+    place = _stack_of(occ, t, instance, number)
     for k in range(tier.levels):
-        if entry.epoch >= occ.depth[tier.first_depth + instance * depths + k].threshold:
+        if entry.epoch >= occ.depth[tier.first_depth + place * depths + k].threshold:
             return np.int64(k)
     return tier.levels
 
@@ -70,14 +77,15 @@ def _modify(occ, core, number):  # type: ignore[no-untyped-def]
     tier = occ.tier[t]
     instance = core // tier.cores
     entry = occ.entry[tier.first_entry + instance * tier.slots + (number & (tier.slots - 1))]
-    if entry.line == number + 1 and entry.epoch >= _deepest(occ, tier, instance):
-        occ.modified[instance * tier.ring + (entry.epoch & (tier.ring - 1))] += 1
+    place = _stack_of(occ, t, instance, number)
+    if entry.line == number + 1 and entry.epoch >= _deepest(occ, tier, place):
+        occ.modified[place * tier.ring + (entry.epoch & (tier.ring - 1))] += 1
 
 
 @inner_inlined
-def _deepest(occ, tier, instance):  # type: ignore[no-untyped-def]
+def _deepest(occ, tier, place):  # type: ignore[no-untyped-def]
     """The oldest epoch whose lines no cache has had to give up."""
-    return occ.depth[tier.first_depth + (instance + 1) * (tier.levels + 1) - 1].threshold
+    return occ.depth[tier.first_depth + (place + 1) * (tier.levels + 1) - 1].threshold
 
 
 @inner
@@ -97,14 +105,15 @@ def use_line(occ, core, number, stores, visits, sequence, column):  # type: igno
         epoch = np.int64(0)
         if entry.line == number + 1 and (entry.sequence >= of_line.written or writer // tier.cores == instance):
             epoch = np.int64(entry.epoch)
-        found = _move_up(occ, t, instance, epoch)
-        stack = occ.stack[tier.first_stack + instance]
+        place = _stack_of(occ, t, instance, number)
+        found = _move_up(occ, t, place, epoch)
+        stack = occ.stack[tier.first_stack + place]
         entry.line = number + 1
         moved = stack.now if stack.filled > 0 else stack.now - 1
         if t == num_tiers - 1 and of_line.dirty:
-            if epoch >= _deepest(occ, tier, instance):
-                occ.modified[instance * tier.ring + (epoch & (tier.ring - 1))] -= 1
-                occ.modified[instance * tier.ring + (moved & (tier.ring - 1))] += 1
+            if epoch >= _deepest(occ, tier, place):
+                occ.modified[place * tier.ring + (epoch & (tier.ring - 1))] -= 1
+                occ.modified[place * tier.ring + (moved & (tier.ring - 1))] += 1
             elif writer // tier.cores == instance:
                 of_line.dirty = 0  # written back when it had to give way
         entry.epoch = moved
@@ -131,7 +140,7 @@ def use_line(occ, core, number, stores, visits, sequence, column):  # type: igno
         tier = occ.tier[num_tiers - 1]
         instance = core // tier.cores
         entry = occ.entry[tier.first_entry + instance * tier.slots + (number & (tier.slots - 1))]
-        place = instance * tier.ring + (entry.epoch & (tier.ring - 1))
+        place = _stack_of(occ, num_tiers - 1, instance, number) * tier.ring + (entry.epoch & (tier.ring - 1))
         occ.modified[place] = max(occ.modified[place] - 1, 0)
     user = np.int64(of_line.user)
     if user != core and user >= 0 and num_tiers > 1:

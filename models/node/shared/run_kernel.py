@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -332,11 +332,11 @@ def _run_phase(run, phase, begin_ps):  # type: ignore[no-untyped-def]
     """When the phase ends, -1 if it cannot."""
     sch = run.scheduler
     begin_phase(sch, run.control[0].first_phase + phase, np.int64(begin_ps))
-    for core in range(run.core.shape[0]):
-        run.core[core].kind = _EMPTY
-        run.core[core].due = NEVER
+    for each in range(run.core.shape[0]):
+        run.core[each].kind = _EMPTY
+        run.core[each].due = NEVER
     now_ps = np.float64(begin_ps)
-    core = np.int64(0)
+    core: Any = np.int64(0)
     while True:
         time_ps = np.int64(np.rint(now_ps))
         code = advance(sch, core, time_ps)

@@ -152,7 +152,8 @@ def windows_of_pieces(
     return PieceWindows(
         sample_of, piece, first_window, found.first_execution, found.first_measured,
         found.block_ids[:executions].copy(), wrong, found.first_access, found.addresses[:accesses].copy(),
-        found.instructions, stands, found.first_line, found.line[:used].copy(), found.row[:used].copy(), found.since[:used].copy(),
+        found.instructions, stands, found.first_line, found.line[:used].copy(), found.row[:used].copy(),
+        found.since[:used].copy(),
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Pr
     cores, seed = parameters["cores"], parameters["seed"]
     windows, lines = windows_from(arrays), piece_lines_from(arrays)
     warm = parameters["detailed"]["caches"] != "cold"
-    traced = np.flatnonzero(lines.end > lines.first)
+    traced = np.flatnonzero((lines.end > lines.first) & (cell.pieces.num_instructions > 0))
     traced = traced[np.argsort(lines.first[traced], kind="stable")]
     costs, notes = piece_costs(windows, lines, traced, cell.workload, cell.node, warm=warm)
     caches = empty_caches(lines, cell.node, cores)
@@ -76,7 +76,7 @@ def _run_before(cell: OpenCell, cores: int, seed: int, lines: PieceLines, caches
     program, instructions = cell.program, cell.pieces.num_instructions
     owner = program.piece_instance
     pieces = np.argsort(owner, kind="stable")
-    pieces = pieces[lines.end[pieces] > lines.first[pieces]]
+    pieces = pieces[(lines.end[pieces] > lines.first[pieces]) & (instructions[pieces] > 0)]
     if np.any(program.step_action == Action.operation):
         on = np.arange(len(pieces)) % cores
     else:

@@ -95,12 +95,9 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         arrays |= _instances(program, stream, pieces, inputs["part"].workload, parameters["line_bytes"])
     if parameters["analytical"]:
         from manyscale.runner.predict.node import analytical_cell
-        from manyscale.runner.predict.node.creation import creation_pieces
-        from manyscale.runner.predict.node.open_cell import without_creation
 
         workload = inputs["part"].workload
-        simulated = without_creation(pieces, creation_pieces(program, workload))
-        arrays |= analytical_cell.profile(program, stream, simulated, workload, parameters["line_bytes"])
+        arrays |= analytical_cell.profile(program, stream, pieces, workload, parameters["line_bytes"])
     return stored(arrays)
 
 

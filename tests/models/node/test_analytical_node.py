@@ -210,7 +210,7 @@ def test_nothing_shared_is_a_core_alone() -> None:
 @pytest.mark.parametrize("cores", [1, 2, 4, 16, 64])
 def test_cores_on_a_channel_take_what_demand_or_capacity_says(cores: int) -> None:
     """n tasks of t = 30,000 ns that each bring 1,000 lines through a channel of 8 ns a line: at least max(t, n 8,000),
-    at most the sum of both, and all that the channel serves where that is several times as much as cores can wait for."""
+    at most the sum of both, and what the channel serves where cores ask for several times as much."""
     on = one_level(cores, 64, node_bandwidth="8 GB/s")
     found = run(flat(cores), on, cores, streams(cores, 1000), costs(1.0, 10.0, 1), [20_000] * cores)
     nanoseconds = found.makespan_ps[0] / 1000
