@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from interval.cases import HYDRO, LULESH, SUITES
 from taskpoint import trace_kernels
 
+from interval.cases import HYDRO, LULESH, SUITES
 from manyscale.runner.tracers import build
 
 INPUT: Final = """
