@@ -9,8 +9,8 @@ the cases of ``cases.DESIGN`` and ``cases.RANKS`` (once, in WORK) and writes a r
 ``network``: no latency and infinite bandwidth
 ``processors``: three processors and widths of 1, 2 and 4 on 64 cores in detail (fig. 6.10)
 ``tasksim``: the same with instructions that take nothing but their place, as TaskSim has them
-``cost``: CPU seconds of a prediction with 64 cores in bursts, in detail, sampled and by the interval model (fig. 6.7 to
-6.9), where rows of the latter two have the difference from detail
+``cost``: CPU seconds of a prediction with 64 cores in bursts, in detail and sampled (fig. 6.7 to 6.9), without and with
+classes of like code, and how far the latter two are from detail
 
 ``iteration_ms`` is as in native.py. Speed-ups are over one core of each rank (of one rank in ``ranks``, and of the
 high-performance processor of width 4 in ``processors``). A core's chunk of a loop costs ``--schedule`` on several.
@@ -121,11 +121,9 @@ class Predictions:
             **{column: f"{100 * each.value:.1f}" for column, each in factors.items() if each is not None},
         }
 
-    def in_detail(
-        self, name: str, cores: int, target: str = HIGH, cpu: str = "detailed", **more: Any
-    ) -> dict[str, Any]:
+    def in_detail(self, name: str, cores: int, target: str = HIGH, **more: Any) -> dict[str, Any]:
         workload = {"detail": str(self.detail(name))}
-        return self.predict(self.trace(name), cores, target, workload=workload, model={"cpu": cpu}, **more)
+        return self.predict(self.trace(name), cores, target, workload=workload, model={"cpu": "detailed"}, **more)
 
     def cores(self, name: str) -> Iterator[dict[str, Any]]:
         yield from over([self.predict(self.trace(name), number) for number in CORES], "cores")
@@ -158,12 +156,10 @@ class Predictions:
         yield self.predict(self.trace(name), MOST)
         full = self.in_detail(name, MOST)
         yield full
-        for found in (
-            self.in_detail(name, MOST, sampling={"tasks": "lazy"}) | {"model": "lazy"},
-            self.in_detail(name, MOST, cpu="interval"),
-        ):
-            off = float(found["iteration_ms"]) / float(full["iteration_ms"]) - 1
-            yield {**found, "difference_percent": f"{100 * off:+.1f}"}
+        for model, more in (("lazy", {}), ("lazy+classes", {"taskpoint": {"classes": "bbv"}})):
+            sampled = self.in_detail(name, MOST, sampling={"tasks": "lazy"}, **more)
+            off = float(sampled["iteration_ms"]) / float(full["iteration_ms"]) - 1
+            yield {**sampled, "model": model, "difference_percent": f"{100 * off:+.1f}"}
 
 
 def speedup(row: dict[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ Measured: the wall time from the second iteration's beginning to the last one's,
 threads pinned to cores; with ``--realtime`` under the scheduler's SCHED_FIFO, so that programs that run beside have to
 wait for the tens of milliseconds that a run takes. The trace is the one of ``--traces`` with the least compute time.
 Model ``burst`` takes traced times; in ``burst+runtime`` a chunk of a loop on several cores costs what a region on so
-many threads takes longer than on one (``runtime_costs.c``; printed first). ``detailed`` and ``interval`` (one rank)
-simulate the second iteration of a detailed trace on the target's cores and caches, its page faults at the target's
-cost, and on several cores with the runtime system's costs.
+many threads takes longer than on one (``runtime_costs.c``; printed first). ``detailed`` (one rank) simulates the second
+iteration of a detailed trace on the target's cores and caches, its page faults at the target's cost, and on several
+cores with the runtime system's costs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def compared(
     if case.ranks == 1:
         detail = place.detail(trace.name, case, program or case.program)
         where = {"path": str(trace), "detail": str(detail)}
-        models |= {cpu: {**costs, "workload": where, "model": {"cpu": cpu}} for cpu in ("detailed", "interval")}
+        models["detailed"] = {**costs, "workload": where, "model": {"cpu": "detailed"}}
     for model, more in models.items():
         found = predicted(trace, options.target, cores, more)
         row = {
