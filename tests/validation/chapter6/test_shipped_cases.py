@@ -17,7 +17,6 @@ from native import predicted
 DATA = Path(__file__).parents[2] / "data" / "chapter6"
 TARGET = str(DATA / "machine.yaml")
 SCHEDULE = {"runtime": {"schedule": "280 ns"}}  # runtime_costs.c, of two threads over one
-SLOW = pytest.mark.slow
 
 pytestmark = pytest.mark.peer
 
@@ -29,16 +28,10 @@ def measured(case: str, cores: int) -> float:
     return float(rows[0]["native_ms"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "cores"),
-    [
-        ("hydro-1", 2),
-        pytest.param("hydro-1", 1, marks=SLOW),
-        pytest.param("hydro-2", 1, marks=SLOW),
-        pytest.param("minife-1", 1, marks=SLOW),
-        pytest.param("minife-1", 2, marks=SLOW),
-        pytest.param("minife-2", 1, marks=SLOW),
-    ],
+    [("hydro-1", 1), ("hydro-1", 2), ("hydro-2", 1), ("minife-1", 1), ("minife-1", 2), ("minife-2", 1)],
 )
 def test_traced_times_on_other_cores_and_ranks(case: str, cores: int) -> None:
     """The aim is 10 %."""
