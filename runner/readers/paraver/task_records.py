@@ -111,8 +111,8 @@ def _read(path: Path, text: bytes, application: int, found: dict[str, list[pa.Ta
         io.BytesIO(text), options, as_lines, pa.csv.ConvertOptions(column_types={"line": pa.string()})
     ).column("line")  # fmt: skip
     lines = lines.filter(pc.match_substring_regex(lines, f"^2:[0-9]+:{application}:[0-9]+:1:[0-9]+:6392"))
-    for level in LEVELS:
-        mine = lines.filter(pc.match_substring(lines, f":{types_of(level)[0]}:"))
+    for level in LEVELS:  # by the first type of a line: any value of another may be the same number
+        mine = lines.filter(pc.match_substring_regex(lines, f"^(?:[0-9]+:){{6}}{types_of(level)[0]}:"))
         if len(mine):
             found[level].append(_parsed(path, level, mine))
 

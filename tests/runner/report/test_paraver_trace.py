@@ -157,9 +157,9 @@ LINES = """\
 """
 
 
-def with_tasks(workload: Workload) -> Workload:
+def with_tasks(workload: Workload, **instead: list[tuple[object, ...]]) -> Workload:
     tables = {}
-    for level, rows in TASKS.items():
+    for level, rows in {**TASKS, **instead}.items():
         columns = [pa.array([row[i] for row in rows]) for i in range(len(SCHEMAS[level]))]
         columns = [
             each.dictionary_encode().cast(field.type) if pa.types.is_dictionary(field.type) else each.cast(field.type)
@@ -184,6 +184,14 @@ def test_tasks_and_their_counters_derived_by_hand(tmp_path):
     paraver_check.check(tmp_path / "out.prv")
     assert_round_trip(workload, tmp_path / "again.prv")
     assert sorted(path.name for path in tmp_path.glob("out.*.cfg")) == ["out.task-times.cfg", "out.timeline.cfg"]
+
+
+@pytest.mark.property
+def test_values_may_be_numbers_of_types(tmp_path):
+    """Type 63920100 begins the rows of ``tasks``, and is the length of a taskloop + 1 here."""
+    loop = [(0, 0, 31, 0, 0, 63_920_099, 0), (0, 0, 32, 0, 0, 0, 0)]
+    tables = {"events": [*TASKS["events"], *loop], "iterations": [(0, 0, 0, 4, 0, 5, True)]}
+    assert_round_trip(with_tasks(read(tmp_path / "in.prv", SMALL), **tables), tmp_path / "out.prv")
 
 
 @pytest.mark.slow
