@@ -70,20 +70,21 @@ def new_queues(
     speed: np.ndarray | None = None,
 ) -> ReadyQueues:  # fmt: skip
     """Empty queues for rows 0 to ``num_rows`` - 1 of ``num_levels`` priorities, level 0 first. ``longest``: more than
-    any bottom level. Raises ValueError where these and the priorities are too large together."""
+    any bottom level by the times that are known now; what is learned may be longer, up to what fits. Raises ValueError
+    where these and the priorities are too large together."""
     number = POLICY_NUMBER[policy]
     is_heap = number in (CRITICAL_PATH, LEARNED)
-    if is_heap and num_levels * longest >= 1 << 63:
+    if number == LEARNED:
+        longest = ((1 << 63) - 1) // num_levels
+    elif is_heap and num_levels * longest >= 1 << 63:
         raise ValueError(f"{num_levels} priorities of ways of up to {longest} ps do not fit the policy {policy}")
     control = np.zeros(1, _CONTROL)
     control["policy"], control["num_levels"], control["num_cores"] = number, num_levels, num_cores
     control["num_groups"], control["seed"] = num_groups, np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
     control["longest"] = longest
-    num_lists = {WORK_STEALING: num_cores, DATA_REUSE: num_cores + num_groups + 1, CRITICAL_PATH: 0, LEARNED: 0}.get(
-        number, 1
-    )
+    num_lists = 0 if is_heap else {WORK_STEALING: num_cores, DATA_REUSE: num_cores + num_groups + 1}.get(number, 1)
     lists = np.full(num_lists * num_levels, -1, np.int64).view(_LIST)
-    num_links = {DATA_REUSE: 3, CRITICAL_PATH: 0, LEARNED: 0}.get(number, 1)
+    num_links = 0 if is_heap else 3 if number == DATA_REUSE else 1
     return ReadyQueues(
         control=control,
         list=lists,

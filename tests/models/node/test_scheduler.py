@@ -337,6 +337,16 @@ def test_what_waits_is_ordered_anew_by_what_was_learned() -> None:
 
 
 @pytest.mark.theory
+def test_times_that_are_learned_may_be_longer_than_all_that_were_traced() -> None:
+    """A chain of two and one of four, of 10 each, on a core that takes ten times that: the longer one goes first. When
+    its first has ended, 300 of it are left and 200 of the other, both more than the 60 that were traced."""
+    program = of_types(flat([10] * 6, [(1, 2), (3, 4), (4, 5), (5, 6)]), [0] * 6)
+    runtime = runtime_of(policy="predicted-critical-path")
+    found = run_phases(program, 1, runtime, program.piece_ps, speed=np.array([0.1]), keep=True)
+    assert order(found) == [3, 4, 1, 5, 2, 6]
+
+
+@pytest.mark.theory
 def test_sizes_are_known_beforehand() -> None:
     """Ten instances of size 1 and one of size 10, of one type: the large one goes first, 10 beside the others' 10."""
     program = flat([*[1] * 10, 10])
