@@ -202,10 +202,11 @@ def _by_type(
 
 
 def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeRatios:
-    """What cells show of each task type. An initial task that executes next to nothing there, but takes its traced time
-    in the runtime system, shows nothing of itself. Raises UserError where nothing follows from the cells."""
+    """What cells show of each task type. An initial task that executes next to nothing there (of all instructions,
+    however few of the others' were sampled), but takes its traced time in the runtime system, shows nothing of itself.
+    Raises UserError where nothing follows from the cells."""
     own = sum(int(result["type_instructions"][-1]) for result in results)
-    total = sum(int(result["type_instructions"].sum()) for result in results)
+    total = sum(int(result["num_instructions"][0]) for result in results)
     shows = np.ones(traced.tables["task_types"].num_rows + 1)
     shows[-1] = own >= LEAST_SHARE * total
     cells = []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.stats import t as student
 
+from manyscale.runner.predict.node import cell_units
 from manyscale.runner.predict.node.type_ratios import CellTimes, type_ratios
 
 FLAT = np.zeros(3)
@@ -58,3 +61,21 @@ def test_types_combine_as_independent():
 def test_nothing_follows_from_no_time():
     with pytest.raises(ValueError, match="took no time"):
         type_ratios([cell(0, [0, 0, 0], [10, 0, 0])], 1, FLAT)
+
+
+@pytest.mark.parametrize("in_detail", [99_950, 900])
+def test_an_initial_task_that_does_next_to_nothing_has_no_ratio_whatever_was_sampled(monkeypatch, in_detail):
+    """50 of 100,000 instructions, in six of sixteen units of traced time: the runtime system's."""
+    monkeypatch.setattr(cell_units, "traced_spread", lambda _: np.zeros(2))
+    plan = SimpleNamespace(
+        cells=[SimpleNamespace(stratum=0, weight=1.0)], ranks=SimpleNamespace(element_id=[0]), detail=None
+    )
+    result = {
+        "predicted_ps": np.array([20.0, 1]),
+        "traced_ps": np.array([10.0, 6]),
+        "type_instructions": np.array([in_detail, 50]),
+        "num_instructions": np.array([100_000]),
+        "half_width": np.zeros(1),
+    }
+    traced = SimpleNamespace(tables={"task_types": SimpleNamespace(num_rows=1)})
+    assert cell_units.ratios(plan, [result], traced).ratio.tolist() == [[2, 2]]
