@@ -1,0 +1,27 @@
+"""CPU time of the analytical node as a share of the detailed one's, same process, warm kernels."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cpu_time import least_cpu
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "validation"))
+from interval.cases import machine, run
+from interval.test_analytical_campaign import DATA, Shipped
+
+pytestmark = pytest.mark.bench
+
+
+def test_the_analytical_node_is_several_times_as_fast() -> None:
+    """A small program (the larger, the more): alone, and with what is collected for it."""
+    program, on, cores = Shipped(DATA / "matrix_multiply-coarse-detailed.tar.zst"), machine("grass-low-power"), 16
+    cell, profile = program.open(cores, on), program.profile(cores, on)
+    detailed = least_cpu(lambda: run(cell, cores, "detailed", None), 2) / 2  # caches come from a run before
+    alone = least_cpu(lambda: run(cell, cores, "interval", profile), 3)
+    collected = least_cpu(lambda: program.profile(cores, on), 3)
+    print(f"\n{detailed / alone:.1f} times as fast, {detailed / (alone + collected):.1f} with its profile")
+    assert detailed / alone >= 4
+    assert detailed / (alone + collected) >= 2

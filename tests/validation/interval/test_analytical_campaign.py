@@ -1,0 +1,49 @@
+"""Some cases of the campaign (RESULTS.md), of traces that are shipped: the analytical node against the detailed one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from interval.cases import Program, cycles_of, machine, run
+from manyscale.runner.study import WorkloadChoice
+from manyscale.runner.study.traces import read_workload
+
+DATA = Path(__file__).parents[2] / "data" / "node"
+TRACES = ("matrix_multiply-coarse", "stencil-coarse", "vector_operation-coarse")
+
+
+@dataclass(frozen=True)
+class Shipped(Program):
+    """A trace in one file, its only iteration."""
+
+    @cached_property
+    def _workload(self) -> Any:
+        return read_workload(WorkloadChoice(path=str(self.folder)))
+
+
+@pytest.mark.slow
+def test_the_analytical_node_is_near_the_detailed_one() -> None:
+    """Programs that are not in the campaign, with few long tasks: farther off than those (RESULTS.md). More cores are
+    ordered as in detail."""
+    errors = []
+    for name in TRACES:
+        program = Shipped(DATA / f"{name}-detailed.tar.zst")
+        for target in ("grass-low-power", "marenostrum3"):
+            on, found = machine(target), []
+            for cores in (1, 4, 16):
+                cell, profile = program.open(cores, on), program.profile(cores, on)
+                truth, predicted = (
+                    cycles_of(run(cell, cores, model, profile if model == "interval" else None), on)
+                    for model in ("detailed", "interval")
+                )
+                errors.append(abs(predicted / truth - 1))
+                found.append((truth, predicted))
+            assert np.array_equal(np.argsort([each for each, _ in found]), np.argsort([each for _, each in found]))
+    assert np.mean(errors) <= 0.12
+    assert max(errors) <= 0.45
