@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from manyscale.runner.cli.options import add_cache, parse_numbers, parse_steps
 from manyscale.runner.cli.parser import Parser
@@ -15,7 +15,8 @@ from manyscale.runner.errors import UserError
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
 
-_TARGETS: Final = ("laptop", "marenostrum3")  # suggested: the second has more than 8 cores
+# suggested: the second has more than 8 cores, and what simulated cores need; the third is of AArch64
+_LAPTOP, _CLUSTER, _ARM = "laptop", "marenostrum3", "altra-q80"
 
 
 def arguments(parser: Parser) -> None:
@@ -108,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.api.traces import trace
     from manyscale.runner.cache import default_cache
     from manyscale.runner.tracers import build
+    from manyscale.runner.tracers.emulated import foreign_program
 
     if options.flags:
         stub = build.coverage_stub(options.cache or default_cache())
@@ -122,8 +124,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.output is None:
         raise UserError("no folder to write; name it with -o DIR")
+    command = options.program[1:] if options.program[:1] == ["--"] else options.program
     found = trace(
-        options.program[1:] if options.program[:1] == ["--"] else options.program, options.output, level=options.level,
+        command, options.output, level=options.level,
         ranks=_numbers(options.ranks or "0", "--ranks", 0), iterations=_numbers(options.iterations, "--iterations", 1),
         regions=options.regions, route=options.route, function=options.function, counting=options.counting,
         source=options.source, unit_instructions=options.unit_instructions, unit_time=options.unit_time,
@@ -135,8 +138,9 @@ def run(options: argparse.Namespace) -> int:
         check_memory=options.check_memory, keep_addresses=options.keep_addresses,
         workers=options.workers, cache=options.cache, progress=True,
     )  # fmt: skip
-    is_detail = options.level == "detailed" and options.route == "coverage"
-    _tell(found.workload, found.path, is_detail=is_detail, target=options.shown if options.level == "gpu" else None)
+    target = options.shown if options.level == "gpu" else _ARM if foreign_program(command) else None
+    is_built_so = options.level == "detailed" and options.route == "coverage"
+    _tell(found.workload, found.path, is_built_so=is_built_so, target=target)
     if found.status:
         ending = f"signal {-found.status}" if found.status < 0 else f"exit status {found.status}"
         print(f"note: the program ended with {ending}; the trace holds what it did before", file=sys.stderr)
@@ -152,18 +156,20 @@ def _launches(text: str | None) -> list[int] | Literal["tbpoint"] | None:
     return "tbpoint" if text == "tbpoint" else None if text is None else _numbers(text, "--launches", 1)
 
 
-def _tell(workload: Workload, directory: Path, *, is_detail: bool, target: str | None) -> None:
+def _tell(workload: Workload, directory: Path, *, is_built_so: bool, target: str | None) -> None:
+    """``is_built_so``: the program was built for the detailed level; ``target``: the only one that suits it."""
     from manyscale.runner.study.traces import counted
 
     for note in workload.notes:
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")
-    named = shlex.quote(str(directory))
-    if is_detail and workload.detail is not None:
-        print(
-            f"next: manyscale run --workload TRACE --set workload.detail={named} --model cpu=detailed "
-            f"--target {_TARGETS[True]}, where TRACE is one at --level tasks of the usual build"
-        )
-        return
-    target = target or _TARGETS[workload.num_ranks > 8]
-    print(f"next: manyscale run --workload {named} --target {shlex.quote(target)}")
+    named, behind = shlex.quote(str(directory)), ""
+    words = f"--workload {named}"
+    is_detailed = workload.detail is not None and workload.tables["instructions"].num_rows > 0
+    if is_detailed and is_built_so:
+        words = f"--workload TRACE --set workload.detail={named}"
+        behind = ", where TRACE is one at --level tasks of the usual build"
+    if is_detailed:
+        words += " --model cpu=detailed"
+    target = target or (_CLUSTER if is_detailed or workload.num_ranks > 8 else _LAPTOP)
+    print(f"next: manyscale run {words} --target {shlex.quote(target)}{behind}")

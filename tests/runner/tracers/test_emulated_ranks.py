@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ import pytest
 from task_traces import FLAGS, SOURCES
 from tracer_programs import PROGRAMS, Mpi, need, need_libomp
 
-import manyscale
 from manyscale.models.workload import Workload
 from manyscale.models.workload.operation_tables import KIND_NAMES
 from manyscale.runner.tracers import emulated
@@ -37,8 +38,18 @@ def accesses(workload: Workload, function: str) -> list[tuple[int, int, int, int
     return found
 
 
+def next_run(cli: Callable[..., Any], trace: Any, folder: Path) -> float:
+    """The makespan, in seconds, that the command predicts which the tracer's last line names: of simulated cores."""
+    words = shlex.split(trace.out.splitlines()[-1])
+    assert words[:3] == ["next:", "manyscale", "run"]
+    assert "cpu=detailed" in words
+    outcome = cli(*words[2:], "-o", folder, "--no-report")
+    assert outcome.status == 0, outcome.err
+    return float(json.loads((folder / "stats.json").read_text())["application.makespan"]["value"])
+
+
 def test_ranks_under_qemu_with_their_calls(
-    traced: Callable[..., Any], compiled: Callable[..., Path], mpi: Mpi, tmp_path: Path
+    traced: Callable[..., Any], compiled: Callable[..., Path], mpi: Mpi, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     need(emulated.EMULATOR)
     program = compiled(PROGRAMS / "detail" / "passes.c", mpi.compiler, "-O1", "-g")
@@ -56,14 +67,7 @@ def test_ranks_under_qemu_with_their_calls(
     assert workload.column("segments", "num_instructions").max() < 2 * 10_000
     if mpi.name == "openmpi":  # what is predicted of such a trace does not depend on the library
         return
-    run = manyscale.run(
-        {
-            "schema": 1, "workload": {"path": str(trace.folder)}, "target": "marenostrum3",
-            "model": {"cpu": "detailed"},
-        },
-        tmp_path / "run", report=False,
-    )  # fmt: skip
-    assert run.figures["application.makespan"] > 0
+    assert next_run(cli, trace, tmp_path / "run") > 0
 
 
 def test_one_rank_and_its_iterations(traced: Callable[..., Any], compiled: Callable[..., Path]) -> None:
@@ -96,7 +100,9 @@ def test_tasks_under_qemu(traced: Callable[..., Any], compiled: Callable[..., Pa
     assert [counts for counts in touched.values() if len(counts) > 2] == [[20, 40, 60, 80]]
 
 
-def test_a_program_of_aarch64(traced: Callable[..., Any], compiled: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_program_of_aarch64(
+    traced: Callable[..., Any], compiled: Callable[..., Path], cli: Callable[..., Any], tmp_path: Path
+) -> None:
     """1,000 rounds of six instructions: two loads, a fused multiplication and addition that waits for the one before, 4
     cycles on a Neoverse N1 (Arm's Software Optimization Guide), an addition, a comparison and a branch."""
     need(emulated.ARM_EMULATOR, "aarch64-linux-gnu-gcc")
@@ -106,11 +112,7 @@ def test_a_program_of_aarch64(traced: Callable[..., Any], compiled: Callable[...
     segment = trace.workload.tables["segments"].to_pylist()[0]
     assert segment["num_accesses"] == 2_000
     assert segment["num_instructions"] == pytest.approx(6_000, abs=20)
-    study = {
-        "schema": 1, "workload": {"path": str(trace.folder)}, "target": "altra-q80", "model": {"cpu": "detailed"},
-    }  # fmt: skip
-    run = manyscale.run(study, tmp_path / "run", report=False)
-    cycles = run.figures["application.makespan"] * 3e9
+    cycles = next_run(cli, trace, tmp_path / "run") * 3e9
     # the caches are cold at first: 250 lines of 8 numbers, whose misses overlap; never fewer than the chain takes
     assert cycles >= 4_000
     refused = traced([program], "--level", "tasks")
