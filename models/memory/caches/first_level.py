@@ -53,11 +53,12 @@ USEFUL = int(Counter.useful_prefetches)
 @inlined
 def first_level(state):  # type: ignore[no-untyped-def]
     """(sets, sets - 1 if a power of two else -1, ways, cores that share an instance, log2 of the lines of its
-    prefetcher's pages, whether it has none; whether lines give way by LRU, so that ``hits_at_once`` can tell)."""
+    prefetcher's pages, its streams, which are the first ones; whether lines give way by LRU, so that ``hits_at_once``
+    can tell)."""
     geometry = state.geometry
     return (
         geometry[0, SETS], geometry[0, MASK], geometry[0, WAYS], geometry[0, CORES], geometry[0, PAGE_SHIFT],
-        geometry[0, NUM_STREAMS] == 0, geometry[0, REPLACEMENT] == LRU,
+        geometry[0, NUM_STREAMS], geometry[0, REPLACEMENT] == LRU,
     )  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def hits_at_once(state, first, core, line, mask, is_store, label):  # type: igno
     """1 where sectors ``mask`` of a line hit, and its prefetcher, if it has one, asks for nothing: it has seen this
     line last of its page, or one that is no neighbour. The access is then done. -1 where the line has no slot, else 0.
     O(ways), O(1) for the line that its set used last."""
-    sets, set_mask, ways, cores, page_shift, observes_nothing, _ = first
+    sets, set_mask, ways, cores, page_shift, num_streams, _ = first
     place = line & set_mask if set_mask >= 0 else line % sets
     if core:
         place += core // cores * sets
@@ -80,9 +81,11 @@ def hits_at_once(state, first, core, line, mask, is_store, label):  # type: igno
             return -1
     if state.slot[VALID, slot] & mask != mask or state.slot[FLAGS, slot]:
         return 0
-    if not observes_nothing:
+    if num_streams:
         page = line >> page_shift
         stream = np.uint64(state.now[hint_of(page)])
+        if stream >= np.uint64(num_streams):  # another level's
+            return 0
         step = line - state.stream[stream, LINE]
         if state.stream[stream, PAGE] != page or step == 1 or step == -1:
             return 0

@@ -182,6 +182,16 @@ def test_the_prefetcher_keeps_its_distance_and_its_streams() -> None:
 
 
 @pytest.mark.theory
+def test_each_level_has_its_own_streams() -> None:
+    """The second hit of line 0 is the first level's alone: that begins its stream anew, so that 6 is no neighbour of 5,
+    as it is to the second level, which sees 0, 5, 6."""
+    prefetcher = {"streams": 1, "confirm": 1, "degree": 1, "distance": 1}
+    levels = {"L1D": cache(4096, 8, prefetcher=prefetcher), "L2": cache(32768, 8, prefetcher=prefetcher)}
+    hierarchy = fed(CacheHierarchy(levels), loads_of([0, 5, 0, 6]))
+    assert [totals(hierarchy, level, Counter.prefetches) for level in levels] == [(0,), (1,)]
+
+
+@pytest.mark.theory
 @both_kernels
 def test_any_number_of_sets(plain: bool) -> None:
     """Three sets of one way: 0 and 3 are in each other's way, 0, 1 and 2 are not."""
