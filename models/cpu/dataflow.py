@@ -17,10 +17,10 @@ A compare that the branch behind it reads is one with it, moves inside a registe
 that the predictor gets wrong nothing enters until it is done, plus ``misprediction``. The predictor takes the longest
 of several histories of blocks that it knows (after Seznec and Michaud, "A case for (partially) tagged geometric history
 length branch prediction", JILP 2006). What runs on the wrong path in the meantime comes, in loops, soon to the same
-  code as the right path: of the instructions behind the branch, as many as the reorder buffer has places, each asks for
-  its line when it would have known the address had the branch been predicted. Its own load still waits for the branch
-  (convergence of paths: Eyerman, Van den Steen, Heirman, Hur, "Simulating wrong-path instructions in decoupled
-  functional-first simulation", ISPASS 2023).
+code as the right path: of the instructions behind the branch, as many as the reorder buffer has places, each asks for
+its line when it would have known the address had the branch been predicted. Its own load still waits for the branch
+(convergence of paths: Eyerman, Van den Steen, Heirman, Hur, "Simulating wrong-path instructions in decoupled
+functional-first simulation", ISPASS 2023).
 
 So time is at least that of the slowest of front end, units, bandwidth of each level, and of the longest chain of
 dependent latencies; it is exact for any of them alone. Every time is a maximum of sums, so nothing ends earlier because
@@ -47,8 +47,8 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.cpu import branch_predictor
-from manyscale.models.cpu import dataflow_kernel as kernel
+from manyscale.models.cpu import branch_predictor, dataflow_kernel
+from manyscale.models.cpu import dataflow_tables as tables
 from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.cpu.served_levels import ServedLevels
 from manyscale.models.kernels import read_only
@@ -103,10 +103,10 @@ class Dataflow:
         self._sites = sites_of(workload)
         self._code, self._in_branch = code_of(workload, self._sites, core)
         self._limits, self._level_names = _limits(node, core, self._frequency_hz)
-        self._state = kernel.new_state(self._limits.rings, len(self._limits.levels))
+        self._state = tables.new_state(self._limits.rings, len(self._limits.levels))
         self._levels = ServedLevels(node, len(self._sites))
         self._predictor = branch_predictor.new_predictor()
-        self._instructions_of = np.diff(self._code.blocks[:, kernel.FIRST_INSTRUCTION])
+        self._instructions_of = np.diff(self._code.blocks[:, tables.FIRST_INSTRUCTION])
         self._num_mispredicted = 0
 
     def num_instructions(self, block_ids: np.ndarray) -> int:
@@ -137,15 +137,15 @@ class Dataflow:
             after = int(block_ids[end]) if end < len(block_ids) else next_id
             mine = slice(ends[first], ends[end])
             self._num_mispredicted += int(np.count_nonzero(wrong[first:end]))
-            piece = kernel.Piece(
+            piece = tables.Piece(
                 read_only(block_ids[first:end], np.int32), read_only(wrong[first:end], np.bool_),
                 read_only(addresses[mine], np.uint64), read_only(levels[mine], np.uint8),
             )  # fmt: skip
-            kernel.run(kernel.Core(self._code, self._limits, self._state, piece), after)
+            dataflow_kernel.run(tables.Core(self._code, self._limits, self._state, piece), after)
 
     def runtime(self, num_instructions: int | None = None) -> Runtime:
         """Of what was executed, scaled to ``num_instructions``. Raises ValueError for more than 53 days."""
-        simulated = int(self._state.counts[kernel.INSTRUCTIONS])
+        simulated = int(self._state.counts[tables.INSTRUCTIONS])
         wanted = simulated if num_instructions is None else num_instructions
         scale = wanted / simulated if simulated else 0.0
         parts = np.rint(self._state.stack * (scale * 1e12 / self._frequency_hz))
@@ -222,7 +222,7 @@ def windows(num_executions: int, num_instructions: int, parameters: DataflowPara
     return np.stack([middle - length / 2, middle + length / 2], axis=1).astype(np.int64)
 
 
-def _limits(node: Node, core: Core, frequency_hz: float) -> tuple[kernel.Limits, list[str]]:
+def _limits(node: Node, core: Core, frequency_hz: float) -> tuple[tables.Limits, list[str]]:
     memory = needed(node.main_memory, "node.main_memory")
     caches = data_caches(node.caches)
     cycles_per_ps = frequency_hz / 1e12
@@ -240,10 +240,10 @@ def _limits(node: Node, core: Core, frequency_hz: float) -> tuple[kernel.Limits,
     vector_stores = core.vector_stores_per_cycle or core.stores_per_cycle
     walk = memory.page_walk_cycles if node.tlbs else 0.0
     rings = np.zeros(5, np.int64)
-    rings[kernel.REORDER], rings[kernel.FILLS] = core.reorder_buffer, core.line_fill_buffers
-    rings[kernel.LOADED], rings[kernel.STORED] = core.load_buffer, core.store_buffer
-    rings[kernel.VECTORS] = core.vector_registers
-    limits = kernel.Limits(
+    rings[tables.REORDER], rings[tables.FILLS] = core.reorder_buffer, core.line_fill_buffers
+    rings[tables.LOADED], rings[tables.STORED] = core.load_buffer, core.store_buffer
+    rings[tables.VECTORS] = core.vector_registers
+    limits = tables.Limits(
         slot=1 / core.width,
         files=np.array(
             [

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.cpu import dataflow_kernel as kernel
+from manyscale.models.cpu import dataflow_tables as tables
 from manyscale.models.machine.processor import Core
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.workload import Workload
@@ -43,13 +43,13 @@ class _Registers:
 
     def keys(self, shift: int = 0) -> np.ndarray:
         """int64[all]: one number per instruction, counted ``shift`` on, and register."""
-        return (self.instruction + shift) * kernel.NUM_REGISTERS + self.register
+        return (self.instruction + shift) * tables.NUM_REGISTERS + self.register
 
     def keep(self, which: np.ndarray) -> None:
         self.instruction, self.register = self.instruction[which], self.register[which]
 
 
-def code_of(workload: Workload, sites: Sites, core: Core) -> tuple[kernel.Code, np.ndarray]:
+def code_of(workload: Workload, sites: Sites, core: Core) -> tuple[tables.Code, np.ndarray]:
     """Tables for the kernel, and bool[blocks]: which blocks end in a branch. O(n log n) in the static instructions.
 
     Raises ValueError where blocks show no instructions, or accesses do not say whose they are.
@@ -73,16 +73,16 @@ def code_of(workload: Workload, sites: Sites, core: Core) -> tuple[kernel.Code, 
     writes.keep(~(stack[writes.instruction] & (writes.register == STACK_POINTER)))
     address = _address_sources(reads, writes, only_moves, num_loads > 0)
     traits = _traits(block, kind, reads, writes, num_accesses, core)
-    traits[only_moves & (num_accesses > 0)] |= kernel.ADDRESSES
-    traits[(num_loads > 0) & (num_accesses > num_loads)] |= kernel.UPDATES
+    traits[only_moves & (num_accesses > 0)] |= tables.ADDRESSES
+    traits[(num_loads > 0) & (num_accesses > num_loads)] |= tables.UPDATES
 
     ends = (np.diff(block_offsets) > 0) & np.isin(kind[np.maximum(block_offsets[1:] - 1, 0)], _BRANCHES)
-    unit = np.array([kernel.FIRST_CLASS_UNIT + core.units()[each] for each in Kind])
+    unit = np.array([tables.FIRST_CLASS_UNIT + core.units()[each] for each in Kind])
     cost = [core.instructions[each.name] for each in Kind]
     costs = np.array([(each.latency_cycles, each.reciprocal_throughput_cycles) for each in cost])[kind]
     first_registers, first_data, first_destinations, registers = _registers(reads, writes, address)
     columns = (traits, unit[kind], first_registers, first_data, first_destinations, _offsets(num_accesses))
-    code = kernel.Code(
+    code = tables.Code(
         _blocks(workload, block_offsets, kind, num_accesses, core),
         np.stack([np.resize(column, len(kind) + 1) for column in columns], axis=1),
         costs,
@@ -150,11 +150,11 @@ def _traits(
     renamed = kind == Kind.nop
     if core.eliminates_moves:
         renamed |= (kind == Kind.move) & (num_accesses == 0) & ~crosses
-    traits = np.where(renamed, kernel.RENAMED, 0)
-    traits[vector_reads | vector_writes] |= kernel.VECTOR
-    traits[vector_writes] |= kernel.WRITES_VECTOR
-    traits[np.isin(kind, _BRANCHES)] |= kernel.ENDS_BLOCK
-    traits[_is_fused(block, kind, reads, writes, core)] |= kernel.FUSED
+    traits = np.where(renamed, tables.RENAMED, 0)
+    traits[vector_reads | vector_writes] |= tables.VECTOR
+    traits[vector_writes] |= tables.WRITES_VECTOR
+    traits[np.isin(kind, _BRANCHES)] |= tables.ENDS_BLOCK
+    traits[_is_fused(block, kind, reads, writes, core)] |= tables.FUSED
     return traits.astype(np.int64)
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.cpu.dataflow_kernel import SEEN_SHIFT, TRANSLATION_SHIFT
+from manyscale.models.cpu.dataflow_tables import SEEN_SHIFT, TRANSLATION_SHIFT
 from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined, read_only
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed

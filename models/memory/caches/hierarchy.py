@@ -32,8 +32,8 @@ from manyscale.models.machine.processor import Cache, Prefetcher, Tlb, data_cach
 from manyscale.models.memory.access_stream import Sites, access_sites
 from manyscale.models.memory.caches import lru_kernel
 from manyscale.models.memory.caches import state as cache_state
+from manyscale.models.memory.caches.all_kinds import run_all_kinds
 from manyscale.models.memory.caches.counts import NUM_COUNTERS, Counter, HierarchyCounts, Reference
-from manyscale.models.memory.caches.kernel import run_all_kinds
 from manyscale.models.memory.caches.page_frames import PAGE_BYTES, VIRTUAL, Frames, random_frames
 from manyscale.models.memory.caches.state import CacheState, Replacement
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.cpu import dataflow_kernel as dataflow
+from manyscale.models.cpu import dataflow_tables as dataflow
 from manyscale.models.machine.processor import Core
 
 NOBODY = -2  # no block

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.cpu import dataflow_kernel as dataflow
+from manyscale.models.cpu import dataflow_tables as dataflow
 from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.machine.processor import Core
 from manyscale.models.memory.access_stream import Sites, sites_of

@@ -16,7 +16,7 @@ import numpy as np
 
 from manyscale.models.cpu import dataflow
 from manyscale.models.cpu.dataflow import Dataflow
-from manyscale.models.cpu.dataflow_kernel import SEEN_SHIFT, TRANSLATION_SHIFT
+from manyscale.models.cpu.dataflow_tables import SEEN_SHIFT, TRANSLATION_SHIFT
 from manyscale.models.cpu.served_levels import ServedLevels
 from manyscale.models.machine import Machine, Node
 from manyscale.models.machine.processor import Cache, data_caches, needed
