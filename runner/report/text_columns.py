@@ -36,6 +36,11 @@ def picked(texts: Sequence[str], index: np.ndarray) -> pa.Array:
     return text_array(texts).take(to_arrow(index))
 
 
+def where(has: np.ndarray, texts: pa.Array, otherwise: str = "") -> pa.Array:
+    """One after the other the texts at the rows that have one (bool[rows]), ``otherwise`` at the others."""
+    return pc.replace_with_mask(pa.repeat(otherwise, len(has)), pa.array(has), texts)
+
+
 def contents(column: pa.Array) -> memoryview:
     """All rows of a string column one after the other, as the bytes of a file."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]

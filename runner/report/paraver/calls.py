@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.core_rows import CoreRows
 from manyscale.runner.report.operation_times import operation_times
 from manyscale.runner.report.paraver.hierarchy import Hierarchy
-from manyscale.runner.report.paraver.records import Records, nanoseconds
-from manyscale.runner.report.text_columns import integers, join, picked
+from manyscale.runner.report.paraver.records import Records, nanoseconds, states
 from manyscale.runner.run.results import STATES, Result, states_array
 
 
@@ -68,17 +66,7 @@ def calls_of(result: Result, threads: Hierarchy) -> Calls:
     return Calls(rank, thread, begin, end, first, of_cores, waits, numbers[states_array(workload, waits)])
 
 
-def waiting(calls: Calls, who: list[str]) -> list[Records]:
+def waiting(calls: Calls, who: list[str]) -> Records:
     """States of the threads whose cores wait."""
     begin, end = nanoseconds(calls.begin_ps[calls.waits]), nanoseconds(calls.end_ps[calls.waits])
-    kept = begin < end
-    place, begin, end, state = (each[kept] for each in (calls.thread[calls.waits], begin, end, calls.state))
-    prefix = [f"1:{name}" for name in who]
-
-    def lines(rows: np.ndarray) -> pa.Array:
-        return join(
-            picked(prefix, place[rows]), integers(begin[rows]), ":", integers(end[rows]), ":", integers(state[rows]),
-            "\n",
-        )  # fmt: skip
-
-    return [Records(begin, end, lines)] if len(begin) else []
+    return states(who, calls.thread[calls.waits], begin, end, calls.state)

@@ -20,13 +20,14 @@ from manyscale.runner.readers.paraver.labels import STATES
 from manyscale.runner.report.gpu_blocks import TimedBlocks, timed_blocks
 from manyscale.runner.report.gpu_tracks import GpuTracks, gpu_tracks
 from manyscale.runner.report.paraver.files import opened_prv
-from manyscale.runner.report.paraver.records import Records, nanoseconds, write_sorted
+from manyscale.runner.report.paraver.hierarchy import DATE
+from manyscale.runner.report.paraver.records import Records, nanoseconds, states, write_sorted
 from manyscale.runner.report.text_columns import integers, join, picked
 from manyscale.runner.run.results import Result
 
 KERNEL: Final = 63900000  # types of our own
 RESIDENT: Final = 63900001
-_DATE: Final = "01/01/2000 at 00:00"
+_RUNNING: Final = 1
 
 
 def write(result: Result, directory: Path) -> None:
@@ -44,14 +45,14 @@ def write(result: Result, directory: Path) -> None:
     keep = begin < end
     place, begin, end, code = row[keep], begin[keep], end[keep], code[keep]
     records = [
-        _states(who, place, begin, end),
+        states(who, place, begin, end, np.full(len(place), _RUNNING)),
         _events(who, np.tile(place, 2), np.concatenate((end, begin)), KERNEL, np.concatenate((0 * code, code))),
     ]
     if blocks is not None:
         records += _of_blocks(who, blocks, len(tracks.names))
     last = max(int(end.max(initial=0)), int(nanoseconds(to_numpy(result.ranks.column("end_ps"))).max(initial=0)))
     with opened_prv(directory / "gpu.prv") as file:
-        file.write(f"#Paraver ({_DATE}):{last}_ns:1({threads}):1:1({threads}:1)\n".encode())
+        file.write(f"#Paraver ({DATE}):{last}_ns:1({threads}):1:1({threads}:1)\n".encode())
         write_sorted(file, records)
     (directory / "gpu.pcf").write_text(_configuration(tracks.labels), encoding="utf-8", errors="backslashreplace")
     labels = tracks.names + [f"SM {each}" for each in range(num_sms)]
@@ -87,18 +88,9 @@ def _of_blocks(who: list[str], blocks: TimedBlocks, first: int) -> list[Records]
     ends = np.flatnonzero((resident == 0) & (np.append(0, resident[:-1]) > 0))
     place = first + sm
     return [
-        _states(who, place[begins], time[begins], time[ends]),
+        states(who, place[begins], time[begins], time[ends], np.full(len(begins), _RUNNING)),
         _events(who, place, time, RESIDENT, resident),
     ]
-
-
-def _states(who: list[str], place: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Records:
-    prefix = [f"1:{name}" for name in who]
-
-    def lines(rows: np.ndarray) -> pa.Array:
-        return join(picked(prefix, place[rows]), integers(begin[rows]), ":", integers(end[rows]), ":1\n")
-
-    return Records(begin, end, lines)
 
 
 def _events(who: list[str], place: np.ndarray, time: np.ndarray, kind: int, value: np.ndarray) -> Records:

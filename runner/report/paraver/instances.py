@@ -17,12 +17,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.core_rows import CoreRows
 from manyscale.runner.report.paraver.hierarchy import Hierarchy
-from manyscale.runner.report.paraver.records import Records, nanoseconds
-from manyscale.runner.report.text_columns import integers, join, picked
+from manyscale.runner.report.paraver.records import Records, nanoseconds, states
+from manyscale.runner.report.text_columns import integers, join, picked, where
 
 RUNNING: Final = 1
 SCHEDULING: Final = 7
@@ -35,19 +34,8 @@ def records_of(rows: CoreRows, threads: Hierarchy) -> list[Records]:
     kept = np.flatnonzero(begin < end)
     place = threads.first[rows.rank[kept]] + rows.core[kept]
     begin, end = begin[kept], end[kept]
-    states = _states(threads.who, place, begin, end, np.full(len(kept), RUNNING))
-    return [states, _events(threads.who, place, begin, end, rows, kept)]
-
-
-def _states(who: list[str], place: np.ndarray, begin: np.ndarray, end: np.ndarray, state: np.ndarray) -> Records:
-    prefix = [f"1:{name}" for name in who]
-
-    def lines(at: np.ndarray) -> pa.Array:
-        return join(
-            picked(prefix, place[at]), integers(begin[at]), ":", integers(end[at]), ":", integers(state[at]), "\n"
-        )
-
-    return Records(begin, end, lines)
+    running = states(threads.who, place, begin, end, np.full(len(kept), RUNNING))
+    return [running, _events(threads.who, place, begin, end, rows, kept)]
 
 
 def _events(
@@ -71,19 +59,15 @@ def _events(
         is_end = records < count
         row = kept[records % max(count, 1)]
         starts = row[~is_end]
-        values = [rows.kind[starts] + 1, rows.instance_id[starts] + 1, rows.creator_id[starts] + 1]
+        values = (each[starts] + 1 for each in (rows.kind, rows.instance_id, rows.creator_id, rows.model))
         texts = [
-            part
-            for each, value in zip(types, [*values, rows.model[starts] + 1], strict=False)
-            for part in (f":{each}:", integers(value))
+            part for each, value in zip(types[:-1], values, strict=True) for part in (f":{each}:", integers(value))
         ]
         shown = join(*texts, _known(f":{labels.IPC}:", ipc[starts], ipc[starts]))
-        place_of = np.full(len(records), len(starts))
-        place_of[~is_end] = np.arange(len(starts))
-        what = pa.concat_arrays([shown, text_array([ended])]).take(to_arrow(place_of))
+        what = where(~is_end, shown, ended)
         counts = [_known(f":{each}:", np.where(is_end, total[row], 0), total[row]) for each, total in counters.items()]
-        where = picked(prefix, place[records % max(count, 1)])
-        return join(where, integers(time[records]), what, *counts, "\n")
+        thread = picked(prefix, place[records % max(count, 1)])
+        return join(thread, integers(time[records]), what, *counts, "\n")
 
     return Records(time, time, lines)
 
@@ -91,9 +75,7 @@ def _events(
 def _known(key: str, values: np.ndarray, known: np.ndarray) -> pa.Array:
     """A pair of type and value where ``known`` is not negative, else nothing."""
     has = known >= 0
-    place = np.full(len(values), np.count_nonzero(has))
-    place[has] = np.arange(len(place[has]))
-    return pa.concat_arrays([join(key, integers(values[has])), text_array([""])]).take(to_arrow(place))
+    return where(has, join(key, integers(values[has])))
 
 
 def computing(

@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import OperationKind
-from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.collective_sizes import CollectiveSizes, collective_sizes
 from manyscale.runner.report.core_rows import CoreRows, core_rows
@@ -36,9 +35,9 @@ from manyscale.runner.report.paraver.calls import Calls, calls_of, waiting
 from manyscale.runner.report.paraver.files import opened_prv
 from manyscale.runner.report.paraver.hierarchy import Hierarchy
 from manyscale.runner.report.paraver.instances import computing, records_of
-from manyscale.runner.report.paraver.records import Records, nanoseconds, write_sorted
+from manyscale.runner.report.paraver.records import Records, nanoseconds, states, write_sorted
 from manyscale.runner.report.paraver.views import write_views
-from manyscale.runner.report.text_columns import integers, join, picked
+from manyscale.runner.report.text_columns import integers, join, picked, where
 from manyscale.runner.run.results import STATES, Result
 
 
@@ -49,7 +48,7 @@ def write(result: Result, directory: Path) -> None:
     who = threads.who_of_ranks
     instances = [] if rows is None else records_of(rows, threads)
     calls = calls_of(result, threads)
-    records = [_states(result, who, rows, calls), *instances[:1], *waiting(calls, threads.who)]
+    records = [_states(result, who, rows, calls), *instances[:1], waiting(calls, threads.who)]
     records += [_events(result, calls, threads.who), *instances[1:], _communications(result, calls, threads.who)]
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
     with opened_prv(directory / "trace.prv") as file:
@@ -92,18 +91,7 @@ def _states(result: Result, who: list[str], rows: CoreRows | None, calls: Calls)
         number = np.concatenate((number[others], own))
         order = np.lexsort((start, rank))
         rank, start, stop, number = (each[order] for each in (rank, start, stop, number))
-    begin, end = nanoseconds(start), nanoseconds(stop)
-    keep = begin < end
-    begin, end, rank, number = begin[keep], end[keep], rank[keep], number[keep]
-    prefix = [f"1:{name}" for name in who]
-
-    def lines(rows: np.ndarray) -> pa.Array:
-        return join(
-            picked(prefix, rank[rows]), integers(begin[rows]), ":", integers(end[rows]), ":", integers(number[rows]),
-            "\n",
-        )  # fmt: skip
-
-    return Records(begin, end, lines)
+    return states(who, rank, nanoseconds(start), nanoseconds(stop), number)
 
 
 def _events(result: Result, calls: Calls, who: list[str]) -> Records:
@@ -136,9 +124,7 @@ def collective_details(sizes: CollectiveSizes, operation: np.ndarray) -> pa.Arra
         f":{labels.RECEIVE_SIZE}:", integers(sizes.receive_bytes[at]),
         f":{labels.COMMUNICATOR}:", integers(sizes.communicator_id[at] + 1), root,
     )  # fmt: skip
-    place = np.full(len(operation), len(at))
-    place[is_collective] = np.arange(len(at))
-    return pa.concat_arrays([texts, text_array([""])]).take(to_arrow(place))
+    return where(is_collective, texts)
 
 
 def _communications(result: Result, calls: Calls, who: list[str]) -> Records:

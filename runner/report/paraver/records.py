@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_arrow
-from manyscale.runner.report.text_columns import batches, contents
+from manyscale.runner.report.text_columns import batches, contents, integers, join, picked
 
 _PS_PER_NS: Final = 1000
 
@@ -22,6 +22,22 @@ class Records:
     time_ns: np.ndarray
     last_ns: np.ndarray
     lines: Callable[[np.ndarray], pa.Array]
+
+
+def states(who: Sequence[str], place: np.ndarray, begin: np.ndarray, end: np.ndarray, number: np.ndarray) -> Records:
+    """States by their Paraver number, of the threads that ``place`` indexes; times in ns. What takes no time is left
+    out."""
+    kept = np.flatnonzero(begin < end)
+    place, begin, end, number = (each[kept] for each in (place, begin, end, number))
+    prefix = [f"1:{name}" for name in who]
+
+    def lines(rows: np.ndarray) -> pa.Array:
+        return join(
+            picked(prefix, place[rows]), integers(begin[rows]), ":", integers(end[rows]), ":", integers(number[rows]),
+            "\n",
+        )  # fmt: skip
+
+    return Records(begin, end, lines)
 
 
 def write_sorted(file: BinaryIO, records: list[Records]) -> None:

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from manyscale.models.workload import OperationKind, Workload
-from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.core_rows import CoreRows
 from manyscale.runner.report.perfetto.tracks import inside, track_of_core
-from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
+from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked, where
 from manyscale.runner.run.results import Result
 
 _TRACED: Final = ("burst", "ratio")
@@ -52,9 +52,7 @@ def write_cores(file: gzip.GzipFile, rows: CoreRows) -> None:
 
 def _known(key: str, has: np.ndarray, text: Callable[[np.ndarray], pa.Array], values: np.ndarray) -> pa.Array:
     """An argument of the slices that have it."""
-    place = np.full(len(values), np.count_nonzero(has))
-    place[has] = np.arange(len(place[has]))
-    return pa.concat_arrays([join(key, text(values[has])), text_array([""])]).take(to_arrow(place))
+    return where(has, join(key, text(values[has])))
 
 
 def _thousandths(values: np.ndarray) -> pa.Array:

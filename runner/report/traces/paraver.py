@@ -24,16 +24,16 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import COLLECTIVES, OperationKind, PhaseKind, Workload
-from manyscale.models.workload.columns import one_chunk, text_array, to_arrow
+from manyscale.models.workload.columns import one_chunk
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.collective_sizes import collective_sizes
 from manyscale.runner.report.operation_times import receive_rows
 from manyscale.runner.report.paraver.hierarchy import Hierarchy
 from manyscale.runner.report.paraver.ranks import collective_details
-from manyscale.runner.report.paraver.records import Records, nanoseconds, write_sorted
+from manyscale.runner.report.paraver.records import Records, nanoseconds, states, write_sorted
 from manyscale.runner.report.paraver.views import write_files
-from manyscale.runner.report.text_columns import integers, join, picked
+from manyscale.runner.report.text_columns import integers, join, picked, where
 from manyscale.runner.report.traces.paraver_tasks import configuration as configuration_of_tasks
 from manyscale.runner.report.traces.paraver_tasks import records_of as records_of_tasks
 from manyscale.runner.report.traces.paraver_tasks import views as views_of_tasks
@@ -135,17 +135,7 @@ def _states(workload: Workload, begin: np.ndarray, end: np.ndarray, who: list[st
         [np.full(count, _OTHERS), np.full(count, _SCHEDULING), np.full(count, _RUNNING), own],
         axis=1,
     ).ravel()
-    keep = np.flatnonzero(ends > starts)
-    starts, ends, number, rank = starts[keep], ends[keep], number[keep], rank[keep // 4]
-    prefix = [f"1:{name}" for name in who]
-
-    def lines(rows: np.ndarray) -> pa.Array:
-        return join(
-            picked(prefix, rank[rows]), integers(starts[rows]), ":", integers(ends[rows]),
-            ":", integers(number[rows]), "\n",
-        )  # fmt: skip
-
-    return Records(starts, ends, lines)
+    return states(who, np.repeat(rank, 4), starts, ends, number)
 
 
 def _since(workload: Workload, end: np.ndarray) -> np.ndarray:
@@ -195,11 +185,8 @@ def _region_changes(workload: Workload, operation: np.ndarray) -> pa.Array:
     after[workload.rank_offsets[1:] - 1] = -1
     here, after = (np.where(operation >= 0, region[operation], -1) for region in (here, after))
     left = picked(["", f":{_USER_FUNCTION}:0"], (here >= 0).astype(np.int8))
-    enters = np.flatnonzero(after >= 0)
-    texts = join(f":{_USER_FUNCTION}:", integers(after[enters] + 1))
-    place = np.full(len(operation), len(texts))
-    place[enters] = np.arange(len(texts))
-    return join(left, pa.concat_arrays([texts, text_array([""])]).take(to_arrow(place)))
+    enters = after >= 0
+    return join(left, where(enters, join(f":{_USER_FUNCTION}:", integers(after[enters] + 1))))
 
 
 def _events(workload: Workload, begin: np.ndarray, end: np.ndarray, who: list[str], types: dict[str, int]) -> Records:
@@ -242,10 +229,7 @@ def _counters(workload: Workload, types: dict[str, int]) -> list[tuple[int, tupl
 def _counter_text(event_type: int, rows: np.ndarray, values: np.ndarray, operation: np.ndarray) -> pa.Array:
     at = np.searchsorted(rows, operation)
     has = np.append(rows, -2)[at] == operation
-    texts = join(f":{event_type}:", integers(values[at[has]]))
-    place = np.full(len(operation), len(texts))
-    place[has] = np.arange(len(texts))
-    return pa.concat_arrays([texts, text_array([""])]).take(to_arrow(place))
+    return where(has, join(f":{event_type}:", integers(values[at[has]])))
 
 
 def _communications(workload: Workload, begin: np.ndarray, end: np.ndarray, who: list[str]) -> Records:
