@@ -162,6 +162,15 @@ def test_what_is_lacking_names_the_command_that_records_it() -> None:
     assert found["phase clusters of its bursts"].command == "manyscale clusters 'a b'"
 
 
+def test_of_a_gpu_only_launches_are_missed() -> None:
+    """And of a program without one none."""
+    rows = [dict.fromkeys(SCHEMAS["gpu_operations"].names, 0)]
+    tables = {**Recorder(0).workload().tables, "gpu_operations": pa.Table.from_pylist(rows, SCHEMAS["gpu_operations"])}
+    lacking = {use.lacks for use in uses(Workload("calls", 1, tables, is_checked=True), "x")}
+    assert [each.split(" (")[0] for each in sorted(lacking)] == ["kernel launches", "times"]
+    assert not any("launches" in use.lacks for use in uses(forked(), "x"))
+
+
 def test_messages_of_ranks(cli, write_trace) -> None:
     trace = write_trace(
         {
