@@ -184,7 +184,7 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays)
         "base": instances["base"],
         "cache": instances["cache"],
         "memory": alone - instances["base"] - instances["cache"],
-        "bandwidth": instances["cycles"] - alone,
+        "bandwidth": np.maximum(instances["cycles"] - alone, 0.0),  # rounding to picoseconds
     }
     stack = np.stack([np.bincount(kind, part[everyone], minlength=types + 1) for part in parts.values()], axis=1)
     core_stack = np.stack(
