@@ -45,7 +45,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "burst": "manyscale.models.cpu.burst",
         "amm": "manyscale.models.cpu.amm_phases",
         "detailed": "manyscale.models.node.detailed",
-        "interval": "manyscale.models.cpu.interval",
+        "interval": "manyscale.models.node.shared.run",
     },
     "gpu": {
         "detailed": "manyscale.runner.predict.gpu.models:Detailed",

@@ -1,25 +1,14 @@
-"""How fast a core executes sampled windows of a program if all loads take the same time: the effective dispatch rate.
-
-A window is a piece of the executed sequence of blocks, some times a reorder buffer long. Of each instruction: it enters
-in order, ``width`` per cycle, once the one that is ``reorder_buffer`` earlier has left; it is done its class's latency
-(and a load's, if it loads) after its sources; it leaves in order. What a window takes is measured on its second half.
-The interval model's authors take the critical path of a reorder buffer's instructions with unit latencies times a mean
-latency (Eyerman et al., TOCS 2009, section 3; Van den Steen et al., TC 2016); to go through the instructions gives the
-same limit, reorder buffer / critical path, with each class's own latency.
-
-Assumptions: registers are renamed and memory dependences (a load after a store of the same bytes) take no time; the
-stack pointer is always ready; units are never short here (the interval model bounds them apart).
-"""
+"""Static code of a program's blocks, and sampled windows of what it executes: pieces of the sequence of blocks, some
+times a reorder buffer long, which tell of a profile (node/instance_profile.py) what depends on what."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner_inlined
-from manyscale.models.machine.processor import Core
+from manyscale.models.kernels import allocation_free
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import InstructionClass as Kind
@@ -144,45 +133,6 @@ def windows_at(
     return BlockWindows(block_ids[start].astype(np.int32), first, np.array(block_ids[rows], np.int32))
 
 
-@dataclass(frozen=True)
-class WindowCycles:
-    """``per_instruction`` float64[blocks, latencies]: cycles per instruction near executions of each block;
-    ``resolution`` float64[blocks]: cycles from the entry of its last instruction until that is done, at the first of
-    the latencies. NaN for blocks without a window."""
-
-    per_instruction: np.ndarray
-    resolution: np.ndarray
-
-
-def window_cycles(
-    code: BlockCode, windows: BlockWindows, core: Core, load_latencies: np.ndarray, reorder_buffer: int
-) -> WindowCycles:
-    """What windows take if each load takes one of ``load_latencies`` float64[latencies] cycles.
-    O(instructions in windows x latencies)."""
-    latency = np.array([core.instructions[each.name].latency_cycles for each in Kind])
-    latency[Kind.nop] = 0.0
-    if core.eliminates_moves:
-        latency[Kind.move] = 0.0
-    num_blocks = len(code.first_instruction) - 1
-    cycles = np.zeros((len(windows.block), len(load_latencies)))
-    counted = np.zeros(len(windows.block))
-    resolution = np.zeros((num_blocks, 2))
-    is_fused = code.is_fused & core.fuses_branches
-    slot, leave_slot = 1.0 / core.width, 1.0 / (core.commit or core.width)
-    one = _Pass(
-        windows.first, windows.executed, code.first_instruction, code.kind, code.num_loads, is_fused,
-        code.first_source, code.first_data, code.first_destination, code.register, latency, np.zeros(512),
-        np.zeros(reorder_buffer),
-    )  # fmt: skip
-    for k, load in enumerate(np.asarray(load_latencies, np.float64).tolist()):
-        of_first = resolution if k == 0 else np.zeros((num_blocks, 2))
-        _run(one, slot, leave_slot, load, cycles[:, k], counted, of_first)
-    weight = np.bincount(windows.block, counted, num_blocks)
-    sums = np.stack([np.bincount(windows.block, column, num_blocks) for column in cycles.T], axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return WindowCycles(sums / weight[:, None], resolution[:, 0] / resolution[:, 1])
-
-
 @allocation_free
 def _cut(block_ids, start, end, block_instructions, most):  # type: ignore[no-untyped-def]
     """O(executions in windows)."""
@@ -192,77 +142,3 @@ def _cut(block_ids, start, end, block_instructions, most):  # type: ignore[no-un
             instructions += block_instructions[block_ids[at]]
             at += 1
         end[window] = at
-
-
-class _Pass(NamedTuple):
-    """Windows and code as above. ``ready`` float64[512]: when each register is; ``left`` float64[]: when the
-    instruction at each place of the reorder buffer leaves."""
-
-    first: np.ndarray
-    executed: np.ndarray
-    first_instruction: np.ndarray
-    kind: np.ndarray
-    num_loads: np.ndarray
-    is_fused: np.ndarray
-    first_source: np.ndarray
-    first_data: np.ndarray
-    first_destination: np.ndarray
-    register: np.ndarray
-    latency: np.ndarray
-    ready: np.ndarray
-    left: np.ndarray
-
-
-@allocation_free
-def _run(one, slot, leave_slot, load_latency, cycles, counted, resolution):  # type: ignore[no-untyped-def]
-    """``cycles`` and ``counted`` float64[windows]: of the instructions in the second half of each, or of all where it
-    is shorter than two reorder buffers. O(instructions in windows)."""
-    one = by_reference(one)
-    ready, left = one.ready, one.left
-    size = left.shape[0]
-    for window in range(one.first.shape[0] - 1):
-        total = 0
-        for k in range(one.first[window], one.first[window + 1]):
-            total += one.first_instruction[one.executed[k] + 1] - one.first_instruction[one.executed[k]]
-        half = total // 2 if total >= 2 * size else 0
-        for each in range(ready.shape[0]):
-            ready[each] = 0.0
-        for each in range(size):
-            left[each] = 0.0
-        entered, gone, since, number, seen = 0.0, 0.0, 0.0, 0, 0
-        for k in range(one.first[window], one.first[window + 1]):
-            block = one.executed[k]
-            enter, done = 0.0, 0.0
-            for i in range(one.first_instruction[block], one.first_instruction[block + 1]):
-                enter = entered
-                if not one.is_fused[i]:
-                    enter = max(entered + slot, left[number % size])
-                    entered = enter
-                done = _done(one, i, enter, load_latency)
-                gone = max(gone if one.is_fused[i] else gone + leave_slot, done)
-                if not one.is_fused[i]:
-                    left[number % size] = gone
-                    number += 1
-                seen += 1
-                if seen == half:
-                    since = gone
-            resolution[block, 0] += done - enter
-            resolution[block, 1] += 1.0
-        cycles[window] = gone - since
-        counted[window] = total - half
-
-
-@inner_inlined
-def _done(one, i, enter, load_latency):  # type: ignore[no-untyped-def]
-    """When instruction ``i``, which enters at ``enter``, is done."""
-    start = enter
-    for r in range(one.first_source[i], one.first_data[i]):
-        start = max(start, one.ready[one.register[r]])
-    if one.num_loads[i] > 0:
-        start += load_latency
-    for r in range(one.first_data[i], one.first_destination[i]):
-        start = max(start, one.ready[one.register[r]])
-    done = start + one.latency[one.kind[i]]
-    for r in range(one.first_destination[i], one.first_source[i + 1]):
-        one.ready[one.register[r]] = done
-    return done

@@ -12,9 +12,11 @@ Cost: O(lines of a piece x cache levels + cores x steps) a piece, with some 5 st
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from manyscale.models.cpu import domains
 from manyscale.models.kernels import read_only
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
@@ -27,6 +29,10 @@ from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy
 from manyscale.models.node.shared.piece_lines import PieceLines
 from manyscale.models.node.shared.queues import shared_memory
 from manyscale.models.workload import WorkloadError
+
+NAME: Final = "interval"
+VERSION: Final = 3
+DOMAIN: Final = domains.INTERVAL
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """Speed of instance profiles: accesses per CPU second, in units of a sort in the same process (as in
-test_memory_dataflow.py), and of the interval model: instances."""
+test_memory_dataflow.py)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import pytest
 from cpu_time import least_cpu, second
 from instance_streams import Execution, Op, profiles_of
 
-from manyscale.models.cpu.interval import predict
 from manyscale.models.node import instance_profile
-from manyscale.runner.problems import load_yaml
-from manyscale.runner.study.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.bench
 
@@ -27,7 +24,7 @@ def pieces(num_instances: int) -> list[tuple[int, list[Execution]]]:
 
 
 def test_accesses_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least 15 M accesses per CPU second; 10,000 instances are predicted in 2 CPU seconds."""
+    """At least 15 M accesses per CPU second."""
     taken = []
     profile = instance_profile.profile_instances
 
@@ -39,10 +36,6 @@ def test_accesses_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     profiles = profiles_of(BLOCKS, pieces(500))
     unit = second()
     speed = 1_000_000 / taken[0]
-    many = profiles_of(BLOCKS, [(i, part[:20]) for i, (_, part) in enumerate(pieces(10_000))])
-    node = build_machine(load_yaml(shipped_targets()["grass-high-performance"]), "grass-high-performance").node
-    seconds = least_cpu(lambda: predict(many, node, 64), 2)
     size = sum(array.nbytes for array in profiles.arrays().values()) / profiles.num_instances
-    print(f"\n{speed / 1e6:.1f} M accesses/s, {size:.0f} B an instance; 10,000 in {seconds:.2f} s; unit {unit:.2f} s")
+    print(f"\n{speed / 1e6:.1f} M accesses/s, {size:.0f} B an instance; unit {unit:.2f} s")
     assert speed * unit >= 15e6 / NOISE
-    assert seconds <= 2 * unit * NOISE
