@@ -66,17 +66,13 @@ class ClassEstimates:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a finished run. ``busy_cycles`` +- ``half_width_cycles`` holds the busy time with ``confidence``;
-    ``standard_error_cycles`` with ``degrees_of_freedom`` (infinite where nothing was fast-forwarded), and
-    ``bias_cycles`` beside, are what it was made of, to combine it with other uncertainties. ``resamples``: by reason.
-    """
+    """Of a finished run. ``busy_cycles`` +- ``half_width_cycles`` holds the busy time with ``confidence``; ``errors``
+    are what it was made of. ``resamples``: by reason."""
 
     confidence: float
     busy_cycles: float
     half_width_cycles: float
-    standard_error_cycles: float
-    degrees_of_freedom: float
-    bias_cycles: float
+    errors: ForwardedErrors
     num_instances: int
     num_detailed: int
     num_instructions: int
@@ -110,9 +106,6 @@ def estimate(state: TaskPoint, confidence: float = 0.95) -> Estimate:
     forwarded = (role == FORWARDED) | (role == FORWARDED_BY_ALL)
     spread = _spread(state, begun, cycles, num_classes)
     errors = _errors(state, begun[forwarded], cycles[forwarded], spread)
-    error, freedom, bias = errors.standard_error_cycles, errors.degrees_of_freedom, errors.bias_cycles
-    if np.isnan(error):
-        error, freedom, bias = np.inf, 1.0, 0.0
     classes = ClassEstimates(
         num_instances=_per_class(of_class, num_classes),
         num_detailed=_per_class(of_class[~forwarded], num_classes),
@@ -127,9 +120,7 @@ def estimate(state: TaskPoint, confidence: float = 0.95) -> Estimate:
         confidence=confidence,
         busy_cycles=float(cycles.sum()),
         half_width_cycles=errors.half_width_cycles(confidence),
-        standard_error_cycles=error,
-        degrees_of_freedom=freedom,
-        bias_cycles=bias,
+        errors=errors,
         num_instances=len(begun),
         num_detailed=int(np.count_nonzero(~forwarded)),
         num_instructions=int(instructions.sum()),
@@ -217,9 +208,9 @@ class ForwardedErrors:
     """How the fast-forwarded instances of a run may err. ``instance``, ``cycles`` and ``group`` of each; relative
     standard deviations of ``mean_deviation`` float64[groups], of what its samples' mean says of a whole group (class,
     round of samples), and ``own_deviation`` float64[instances], of each instance about that (NaN: not known).
-    ``degrees_of_freedom`` of their sum's, and its ``bias_cycles``, which is on neither side. ``sample_cycles`` and
-    ``sample_freedom``: standard error of the sum, and its degrees of freedom, if rounds differed by chance alone;
-    ``drift_cycles``: by how much it is off at most for what changes from round to round."""
+    ``degrees_of_freedom`` of their sum's, infinite if there are none, and its ``bias_cycles``, which is on neither
+    side. ``sample_cycles`` and ``sample_freedom``: standard error of the sum, and its degrees of freedom, if rounds
+    differed by chance alone; ``drift_cycles``: by how much it is off at most for what changes from round to round."""
 
     instance: np.ndarray
     cycles: np.ndarray
@@ -246,21 +237,10 @@ class ForwardedErrors:
 
     @property
     def standard_error_cycles(self) -> float:
-        """Of the sum of their cycles."""
-        return self.error_of(self.mean_deviation, self.own_deviation)
-
-    def error_of(self, mean_deviation: np.ndarray, own_deviation: np.ndarray) -> float:
-        """The same with other deviations."""
-        total = np.bincount(self.group, self.cycles, len(mean_deviation))
-        return float(np.sqrt(((total * mean_deviation) ** 2).sum() + ((self.cycles * own_deviation) ** 2).sum()))
-
-
-def forwarded_errors(state: TaskPoint) -> ForwardedErrors:
-    """Of a finished run. O(instances log instances)."""
-    begun = np.flatnonzero((state.role != NOT_BEGUN) & (state.role != EMPTY))
-    cycles = state.instructions[begun] * state.cpi[begun]
-    forwarded = (state.role[begun] == FORWARDED) | (state.role[begun] == FORWARDED_BY_ALL)
-    return _errors(state, begun[forwarded], cycles[forwarded], _spread(state, begun, cycles, len(state.classes)))
+        """Of the sum of their cycles; NaN where a class has no sample, and none of another says how they differ."""
+        total = np.bincount(self.group, self.cycles, len(self.mean_deviation))
+        variances = (total * self.mean_deviation) ** 2, (self.cycles * self.own_deviation) ** 2
+        return float(np.sqrt(variances[0].sum() + variances[1].sum()))
 
 
 def _errors(state: TaskPoint, forwarded: np.ndarray, cycles: np.ndarray, spread: _Spread) -> ForwardedErrors:

@@ -28,10 +28,10 @@ def test_interval_by_hand() -> None:
     v = 0.02 / 3
     error = np.sqrt(v * (3000**2 / 4 + 6 * 500**2))
     assert found.busy_cycles == pytest.approx((1000 / IPC).sum() + 3000)
-    assert found.standard_error_cycles == pytest.approx(error)
-    assert found.degrees_of_freedom == pytest.approx(3)
-    assert found.bias_cycles == pytest.approx(v * 0.75 * 3000)
-    assert found.half_width_cycles == pytest.approx(stats.t.ppf(0.975, 3) * error + found.bias_cycles)
+    assert found.errors.standard_error_cycles == pytest.approx(error)
+    assert found.errors.degrees_of_freedom == pytest.approx(3)
+    assert found.errors.bias_cycles == pytest.approx(v * 0.75 * 3000)
+    assert found.half_width_cycles == pytest.approx(stats.t.ppf(0.975, 3) * error + found.errors.bias_cycles)
     assert found.relative_half_width == pytest.approx(found.half_width_cycles / found.busy_cycles)
     assert (found.num_detailed, found.num_instances, found.detailed_share) == (4, 10, 0.4)
     assert found.classes.deviation.tolist() == pytest.approx([np.sqrt(v)])
@@ -49,7 +49,7 @@ def test_ratio_estimate_by_hand() -> None:
     assert found.busy_cycles == pytest.approx(3750)
     assert found.half_width_cycles == pytest.approx(stats.t.ppf(0.95, 1) * error)
     assert found.detailed_instruction_share == pytest.approx(4000 / 6000)
-    assert found.bias_cycles == 0
+    assert found.errors.bias_cycles == 0
 
 
 @pytest.mark.theory
@@ -57,7 +57,9 @@ def test_finite_population() -> None:
     """With equal instances that is Cochran's eq. 2.8 for a total: N^2 v (1 - n/N) / n, in units of an instance."""
     found = estimate(run(parameters(history=4), [*(1000 / IPC), *[0.0] * 16], 1).state)
     n, total = 4, 20
-    assert found.standard_error_cycles / 500 == pytest.approx(np.sqrt(total**2 * (0.02 / 3) * (1 - n / total) / n))
+    assert found.errors.standard_error_cycles / 500 == pytest.approx(
+        np.sqrt(total**2 * (0.02 / 3) * (1 - n / total) / n)
+    )
 
 
 @pytest.mark.theory
@@ -69,10 +71,10 @@ def test_rounds_and_classes_add_up() -> None:
     given = parameters(history=2, period=2, resample_warm_up=0)
     found = estimate(run(given, cycles, 1).state)
     assert found.resamples == {"period": 1, "busy cores": 0, "new class": 0, "no history": 0}
-    assert found.standard_error_cycles == pytest.approx(np.sqrt(2 * 0.04 / 3 * 4e6))
-    assert found.degrees_of_freedom == pytest.approx(3)
+    assert found.errors.standard_error_cycles == pytest.approx(np.sqrt(2 * 0.04 / 3 * 4e6))
+    assert found.errors.degrees_of_freedom == pytest.approx(3)
     beside = estimate(run(given, [*cycles, 7000.0], 1, classes=[0] * 8 + [1]).state)
-    assert beside.standard_error_cycles == pytest.approx(found.standard_error_cycles)
+    assert beside.errors.standard_error_cycles == pytest.approx(found.errors.standard_error_cycles)
     assert beside.busy_cycles == pytest.approx(found.busy_cycles + 7000)
 
 
@@ -85,8 +87,8 @@ def test_rounds_that_differ_by_more_than_their_samples() -> None:
     found = estimate(run(parameters(history=2, period=2, resample_warm_up=0), cycles, 1).state)
     assert found.busy_cycles == pytest.approx(12000)
     own = 4 / 27 * (2 * 1000**2 + 2 * 2000**2)
-    assert found.standard_error_cycles == pytest.approx(np.sqrt(own + 2 / 9 * (2000**2 + 4000**2)))
-    assert found.degrees_of_freedom == pytest.approx(1)
+    assert found.errors.standard_error_cycles == pytest.approx(np.sqrt(own + 2 / 9 * (2000**2 + 4000**2)))
+    assert found.errors.degrees_of_freedom == pytest.approx(1)
 
 
 @pytest.mark.theory
@@ -100,8 +102,8 @@ def test_few_rounds_are_off_by_three_steps_at_most() -> None:
     v = float(((ipc / ipc.mean() - 1) ** 2).sum() / 3)
     of_samples = v * (2000**2 / 2 + 2 * 1000**2 + 2020**2 / 2 + 2 * 1010**2)
     alone = stats.t.ppf(0.975, 3) * np.sqrt(of_samples)
-    assert found.half_width_cycles == pytest.approx(np.hypot(alone, 3 * 0.01 * 4020) + found.bias_cycles)
-    assert found.half_width_cycles < stats.t.ppf(0.975, 1) * found.standard_error_cycles
+    assert found.half_width_cycles == pytest.approx(np.hypot(alone, 3 * 0.01 * 4020) + found.errors.bias_cycles)
+    assert found.half_width_cycles < stats.t.ppf(0.975, 1) * found.errors.standard_error_cycles
 
 
 @pytest.mark.theory

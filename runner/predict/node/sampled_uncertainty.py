@@ -27,7 +27,7 @@ from manyscale.models.node.detailed import DetailedPhases, last_cache_of
 from manyscale.models.node.program.node_program import Action
 from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.sampling.taskpoint.decisions import TaskPoint
-from manyscale.sampling.taskpoint.estimate import ForwardedErrors, estimate, forwarded_errors
+from manyscale.sampling.taskpoint.estimate import ForwardedErrors, estimate
 
 DRAWS: Final = 8  # schedules, half of them first
 SETTLED: Final = 0.002  # relative half-width that needs no more schedules
@@ -37,7 +37,8 @@ LEAST_SHARE: Final = 0.3
 
 def relative_half_width(cell: OpenCell, result: DetailedPhases, point: TaskPoint) -> float:
     """Of the 95 % confidence interval of the cell's time. O(instances log instances), and DRAWS schedules."""
-    found, errors = estimate(point), forwarded_errors(point)
+    found = estimate(point)
+    errors = found.errors
     if not len(errors.instance) or not found.busy_cycles:
         return 0.0
     if not np.isfinite(found.half_width_cycles):
