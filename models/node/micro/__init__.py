@@ -1,6 +1,8 @@
 """Task instances without their instructions: micro-profiles that know no machine, and what a core makes of them.
 
-The contract, in three steps. Each costs what it says, and none goes over the instructions but the first.
+Joining instances in time is another's matter: models/node/shared does, with lines of its own, and ``manyscale plan``
+asks what instances take alone. The contract, in three steps. Each costs what it says, and none goes over the
+instructions but the first.
 
 1. ``collect.collect_profiles(program, stream, pieces, workload)`` -> ``profiles.MicroProfiles``. Once per trace, cut of
    loops and line size; no machine. One pass over accesses. Of each class of instances (one task type, about one length)
