@@ -27,10 +27,12 @@ def words(name: str) -> str:
 
 
 def text(name: str, value: Any) -> str:
-    """A value as its name says: a time, a size, a share, a count or a text."""
+    """A value as its name says: a time, a size, a share, a count or a text; "-" for NaN."""
     unit = _unit(name)
     if isinstance(value, str):
         return value
+    if value != value:
+        return "-"
     if unit == "ps":
         return duration(value * 1e-12)
     if unit == "bytes":

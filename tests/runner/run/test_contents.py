@@ -19,6 +19,7 @@ import manyscale as ms
 from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.task_tables import EventKind
+from manyscale.runner.report import workload_page
 from manyscale.runner.run.questions.contents import communication, contents, launches, task_graph, uses
 
 CHOLESKY = Path(__file__).parents[2] / "data" / "detail" / "cholesky-4.omt.xz"
@@ -112,8 +113,17 @@ def test_loops_by_construct() -> None:
         with recorder.parallel(), recorder.loop("dynamic", 6, 2) as loop:
             for first in (0, 2, 4):
                 recorder.chunk(loop, first, 2)
-    (row,) = section(recorder.workload(), "loops").tables["loops"].to_pylist()
-    assert (row["schedule"], row["executions"], row["mean_iterations"], row["chunks"]) == ("dynamic", 2, 6.0, 6)
+    workload = recorder.workload()
+    found = [workload]
+    for lengths in ((-1, 6), (-1, -1)):  # where the runtime system did not say
+        loops = workload.tables["loops"]
+        loops = loops.set_column(loops.column_names.index("num_iterations"), "num_iterations", pa.array(lengths))
+        found.append(
+            Workload("unknown", 1, {**workload.tables, "loops": loops.cast(SCHEMAS["loops"])}, is_checked=True)
+        )
+    rows = [section(each, "loops").tables["loops"].to_pylist()[0] for each in found]
+    assert (rows[0]["schedule"], rows[0]["executions"], rows[0]["chunks"]) == ("dynamic", 2, 6)
+    assert [workload_page.text("mean_iterations", row["mean_iterations"]) for row in rows] == ["6", "6", "-"]
 
 
 def test_what_ranks_gave_their_gpus() -> None:

@@ -27,12 +27,13 @@ def compute_ps(workload: Workload) -> np.ndarray:
 def whole(workload: Workload) -> Section:
     """How large the trace is, and how long its run took."""
     compute = compute_ps(workload)
-    slept = workload.column("phases", "duration_ps")[workload.column("phases", "kind") == PhaseKind.sleep]
+    kind, duration = (workload.column("phases", name) for name in ("kind", "duration_ps"))
+    slept = duration[kind == PhaseKind.sleep]
     facts: dict[str, Value] = {
         "format": workload.source_format or "workload",
         "ranks": workload.num_ranks,
         "operations": workload.num_operations,
-        "compute_phases": workload.tables["phases"].num_rows,
+        "compute_phases": int(np.count_nonzero(kind == PhaseKind.compute)),
         "compute_ps": int(compute.sum()),
     }
     if len(slept):

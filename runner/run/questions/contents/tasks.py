@@ -108,11 +108,17 @@ def loops(workload: Workload) -> Section | None:
         loop=[names[key[0]] for key, _ in rows],
         schedule=[key[1] for key, _ in rows],
         executions=np.array([len(own) for _, own in rows]),
-        mean_iterations=np.array([float(np.maximum(length[own], 0).mean()) for _, own in rows]),
+        mean_iterations=np.array([_mean_known(length[own]) for _, own in rows]),
         chunks=np.array([int(chunks[own].sum()) for _, own in rows]),
         cpu_ps=np.array([int(time[own].sum()) for _, own in rows]),
     )
     return Section("loops", facts, {"loops": found}, "Chunks are those of the traced run, which had one thread.")
+
+
+def _mean_known(length: np.ndarray) -> float:
+    """Of what is not negative, NaN of none."""
+    known = length[length >= 0]
+    return float(known.mean()) if len(known) else np.nan
 
 
 def graph(workload: Workload) -> Section | None:
