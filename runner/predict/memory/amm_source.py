@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.cpu import amm_phases, dataflow
+from manyscale.models.cpu import amm_phases, dataflow, domains
 from manyscale.models.cpu.amm_phases import PhaseTimes, pieces_of
 from manyscale.models.cpu.dataflow import Dataflow
 from manyscale.models.machine import Machine, Node
@@ -48,7 +48,7 @@ _BASES: Final = {
     "same_region": "scaled like detailed time of the same region",
     "other": "scaled like all detailed time",
 }
-READ_OF_NODE: Final = {"frequency_hz", "caches", "main_memory", "core"}
+READ_OF_NODE: Final = {"frequency_hz", "caches", "tlbs", "main_memory", "core"}
 
 
 class DetailedPhases:
@@ -121,6 +121,11 @@ class AmmSource(PhaseSource):
         if self._form != "overlap":
             text = f"amm.form {self._form}: {amm.UPPER_BOUND}"
             found.append(changes("nothing-overlaps", text, place, errs=Errs.long))
+            node = self._case.machine.node
+            fetches = any(cache.prefetcher is not None for cache in data_caches(node.caches).values())
+            has = {"address-translation": bool(node.tlbs), "prefetchers": fetches}
+            where = f"amm.form {self._form}"
+            found += [stance.note(name, where) for name, stance in domains.EQUATIONS.items() if has[name]]
         return found
 
     def _times(self, done: Done) -> PhaseTimes:

@@ -296,6 +296,8 @@ def test_forms_in_which_nothing_overlaps_say_so(cli, detailed, tmp_path):
     for form in ("overlap", "corrected", "printed"):
         outcome = cli(*words, "--set", f"amm.form={form}", "-o", form)
         assert ("changes [nothing-overlaps]" in outcome.out) == (form != "overlap")
+        assert ("address translation takes no time" in outcome.out) == (form != "overlap")
+        assert ("prefetchers fetch nothing" in outcome.out) == (form != "overlap")
 
 
 @pytest.mark.property
@@ -330,6 +332,7 @@ def test_results_are_keyed_by_the_node_and_shared_by_networks(cli, detailed, tmp
     assert simulated("target.node.cores_per_socket=12")["simulated"] == 0
     assert simulated("target.node.frequency=2100 MHz")["simulated"] == 0
     assert simulated("target.node.caches.L2.latency=13 cycles")["simulated"] == 4
+    assert simulated("target.node.tlbs.L1.latency=1 cycles")["simulated"] == 4
     assert simulated("amm.form=corrected")["simulated"] == 4
     assert simulated("ipc_correction.ranks={1: 2.0}")["simulated"] == 2
 
