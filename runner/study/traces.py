@@ -25,7 +25,7 @@ from manyscale.runner.errors import UserError, WrongKeyError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.archive import guarded, is_tar, read_head, tar_members
-from manyscale.runner.readers.workload_folder.layout import VERSION
+from manyscale.runner.readers.workload_folder.layout import DETAIL, RAW, VERSION
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study.workload import WorkloadChoice
 
@@ -172,6 +172,12 @@ def _format(path: Path, wanted: str) -> str:
         if lookup("reader", name).can_read(path):
             return name
     _refuse_damaged(path)
+    held = {each.name for each in path.iterdir()} if path.is_dir() else set()
+    if RAW in held and held <= {RAW, DETAIL, f"{DETAIL}.partial"}:
+        raise UserError(
+            f"{path}: is a trace that was not finished: {RAW}/ is all there is of it; trace the program again, "
+            "into another folder"
+        )
     if path.is_file() and read_head(path, 1) == b"":
         raise UserError(f"{path}: is empty; did the program that writes it run to its end?")
     if alike := [(line, name) for name in names("reader") if (line := _resembles(name, path))]:

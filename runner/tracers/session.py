@@ -24,13 +24,12 @@ from manyscale.runner.errors import TerminationError, UserError
 from manyscale.runner.readers import raw_trace, workload_folder
 from manyscale.runner.readers.raw_trace.header import FORMAT, HEADER, VERSION
 from manyscale.runner.readers.stacks import folder as stack_folder
-from manyscale.runner.readers.workload_folder.layout import DETAIL
+from manyscale.runner.readers.workload_folder.layout import DETAIL, RAW
 from manyscale.runner.system import require_linux
 from manyscale.runner.tracers import build, counters, emulated, launch, stacks
 from manyscale.runner.tracers.detailed import add_detail, check_recorded, window_lines
 
 LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
-RAW: Final = "raw"  # the tracer's files, in the folder that is written
 
 
 @dataclass(frozen=True)

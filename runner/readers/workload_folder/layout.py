@@ -7,6 +7,7 @@ from typing import Final
 VERSION: Final = 4
 TEXTS_FOR_NOTES: Final = 3  # the version that is read, too, and had no codes for notes
 HEADER: Final = "workload.json"
+RAW: Final = "raw"  # the tracer's files, until they are read
 DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
 LAUNCHES: Final = "launches"  # a folder for each GPU launch, by its number
 TABLE: Final = ".arrow"  # how those of tables end

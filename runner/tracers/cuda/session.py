@@ -19,6 +19,7 @@ from manyscale.runner.errors import TerminationError, UserError
 from manyscale.runner.readers import cuda, workload_folder
 from manyscale.runner.readers.cuda.layout import OF_RANKS, PROCESS
 from manyscale.runner.readers.cuda.reader import Collected
+from manyscale.runner.readers.workload_folder.layout import RAW
 from manyscale.runner.tracers import build, launch
 from manyscale.runner.tracers.cuda import device_code
 from manyscale.runner.tracers.cuda.arriving import ArrivingCode
@@ -32,7 +33,6 @@ from manyscale.runner.tracers.cuda.two_runs import Choose, first_run, hidden_str
 
 COUNTING: Final = "counting"  # those of a first run, until the second begins
 PROFILER: Final = "profiler"  # a region, from cudaProfilerStart to cudaProfilerStop
-RAW: Final = "raw"  # the tracer's files, in the folder that is written
 
 
 def find_program(command: Sequence[str], library: str | None = None) -> tuple[launch.Program, Toolkit]:

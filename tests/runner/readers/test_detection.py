@@ -77,6 +77,9 @@ def test_nothing_that_is_known(tmp_path: Path) -> None:
     path.write_text("hello, world\n")
     with pytest.raises(UserError, match="is in no format that is known"):
         read_workload(WorkloadChoice(path=str(path)))
+    (tmp_path / "cut" / "raw" / "burst").mkdir(parents=True)
+    with pytest.raises(UserError, match="cut: is a trace that was not finished"):
+        read_workload(WorkloadChoice(path=str(tmp_path / "cut")))
     for name, content in (("empty", b""), ("empty.gz", gzip.compress(b""))):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=f"{name}: is empty; did the program"):
