@@ -132,14 +132,13 @@ def _threads(path: Path, encodings: dict[int, bytes]) -> list[_Thread]:
         is_ended |= bool(np.any(types == files.FOOTER))
         processes = values[types == files.PROCESS]
         process = int(processes[0]) if len(processes) and not process else process
-        for thread, part in _by_thread(records, current):
-            if thread not in found:
+        for owner, part in _by_thread(records, current):
+            current = owner
+            if current not in found:
                 if len(found) >= _MOST_THREADS:
                     raise UserError(f"{path}: holds more than {_MOST_THREADS} threads; it is damaged, copy it again")
-                found[thread] = _Thread(path, process, thread)
-            found[thread].see(part)
-        switches = values[types == files.THREAD]
-        current = int(switches[-1]) if len(switches) else current
+                found[current] = _Thread(path, process, current)
+            found[current].see(part)
         at += len(records)
     for one in found.values():
         one.process, one.kind, one.is_ended, one.num_unsized = process, kind, is_ended, num_unsized
@@ -167,12 +166,12 @@ def _is_unsized(records: np.ndarray) -> np.ndarray:
 
 
 def _by_thread(records: np.ndarray, current: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(thread, its records) of each stretch between switches, in order."""
+    """(thread, its records) of each stretch between switches, in order; ``current``: the thread of the first one."""
     switches = np.flatnonzero(records["type"] == files.THREAD)
     bounds = [0, *switches.tolist(), len(records)]
     owners = [current, *(int(each) for each in records["value"][switches])]
     for owner, first, end in zip(owners, bounds[:-1], bounds[1:], strict=True):
-        if end > first and _IS_INSTRUCTION[records["type"][first:end]].any():
+        if end > first:
             yield owner, records[first:end]
 
 
@@ -181,10 +180,9 @@ def _records(path: Path, thread: int) -> Iterator[Records]:
     current = 0
     for records in files.pieces(path):
         for owner, part in _by_thread(records, current):
-            if owner == thread:
+            current = owner
+            if current == thread:
                 yield _accesses(part)
-        switches = records["value"][records["type"] == files.THREAD]
-        current = int(switches[-1]) if len(switches) else current
 
 
 def _accesses(records: np.ndarray) -> Records:

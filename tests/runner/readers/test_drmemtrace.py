@@ -14,6 +14,7 @@ from manyscale.models.workload.detail_tables import InstructionClass
 from manyscale.models.workload.notes import Severity
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import drmemtrace
+from manyscale.runner.readers.drmemtrace import files
 from manyscale.runner.readers.drmemtrace.files import RECORD
 
 SAMPLES = Path(__file__).parents[2] / "data" / "drmemtrace"
@@ -80,6 +81,16 @@ def test_packed_files_say_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.theory
+def test_pieces_of_any_length_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a file is cut: between an instruction and its bytes or accesses, around a switch of threads."""
+    turns = [*head(kind=ENCODED_X86), (ENCODING, 3, 0x078B48), *LOOP, (THREAD, 4, 9), *LOOP[:2], (THREAD, 4, 7), *LOOP]
+    whole = read(tmp_path, *turns)
+    for records in range(1, len(turns)):
+        monkeypatch.setattr(files, "_PIECE", records * RECORD.itemsize)
+        assert read(tmp_path, *turns).digest == whole.digest
+
+
+@pytest.mark.theory
 def test_instructions_are_told_by_their_bytes(tmp_path: Path) -> None:
     """mov rax, [rdi]; a movabs of ten bytes in two records; a call whose target a marker names in between."""
     workload = read(
@@ -111,8 +122,9 @@ def test_threads_are_task_instances(tmp_path: Path) -> None:
     assert told == [(0, 0, 1, 4), (0, 1, 2, 7), (0, 2, 3, 1), (1, 0, -1, 1)]
     assert executed(workload, 0) == ([0x100, 0x100], [0x9000, 0x9008])
     assert executed(workload, 2) == ([0x105], [0xA000])
-    assert workload.column("tasks", "cpu_ps").tolist() == [0, 4_000_000, 0, 0, 0]  # the other ran for no known time
-    assert workload.column("phases", "duration_ps").tolist() == [4_000_000, 0]
+    # from 10 to 14 us and from 20 to 27; when the others ran is not known
+    assert workload.column("tasks", "cpu_ps").tolist() == [0, 4_000_000, 0, 7_000_000, 0]
+    assert workload.column("phases", "duration_ps").tolist() == [11_000_000, 0]
     assert "thread-waits-unknown" in {note.code for note in workload.notes}
 
 
