@@ -122,8 +122,9 @@ def _record(
         second.mkdir()
         return emulated.add_detail(workload, what.route, command, second, what.function, cache, what.max_bytes)
     ranks = list(range(workload.num_ranks)) if what.ranks is None else what.ranks
-    # of a program without MPI all, as of one without OpenMP
-    iterations = what.iterations if program.library or not is_inside else None
+    # under QEMU all of a program that neither marks its iterations nor has MPI, whose calls tell them
+    is_marked = any(workload.tables["iterations"].column("annotated").to_pylist())
+    iterations = what.iterations if program.library or is_marked or not is_inside else None
     windows = window_lines(workload, first, ranks, iterations)
     status = _run(command, program, what, "detailed", second, directory, cache, windows)
     workload = add_detail(workload, first, second, directory / DETAIL, what.counting, is_emulated=is_inside)

@@ -124,30 +124,32 @@ class Executions:
         self._calls = np.zeros(int(self._number.max(initial=-1)) + 1, np.bool_)
         self._calls[self._number] = calls
         self._last = np.zeros(int(code.first_instruction[-1]), np.uint64)
-        self._previous, self._at = -1, 0
+        self._previous = -1
         self.num_instructions = 0
         self.entries: set[int] = set()
         self.notes: list[Note] = []
 
     def segments(self) -> Iterator[None]:
         """Yields at the end of each segment but the last. Raises UserError for words that name what is not there."""
+        at = 0  # of the words before
         for _, content in qemu_chunks.chunks(self._trace.path, (qemu_chunks.WORDS,), self.notes):
             words = np.frombuffer(content, "<u8")
             ends = np.flatnonzero(words == qemu_chunks.SEGMENT_ENDS).tolist()
             first = 0
             for end in [*ends, len(words)]:
                 if end > first:
-                    self._add(words[first:end])
+                    self._add(words[first:end], at + first)
                 if end < len(words):
                     yield
                 first = end + 1
-            self._at += len(words)
+            at += len(words)
 
-    def _add(self, words: np.ndarray) -> None:
+    def _add(self, words: np.ndarray, place: int) -> None:
+        """``place``: of the first of the words in the trace."""
         code, path = self._code, self._trace.path
         num_executions = int(qemu_chunks.count_parts(words, code.first_part))
         if num_executions < 0:
-            raise UserError(f"{path}: word {self._at - 1 - num_executions} names no block; trace the program again")
+            raise UserError(f"{path}: word {place - 1 - num_executions} names no block; trace the program again")
         keys = np.empty(num_executions, np.int64)
         sizes, counts = np.empty(num_executions, np.int32), np.empty(num_executions, np.int32)
         attributes, addresses = np.empty(len(words), np.int64), np.empty(len(words), np.uint64)
@@ -158,8 +160,7 @@ class Executions:
             )
         )  # fmt: skip
         if num_accesses < 0:
-            at = self._at - 1 - num_accesses
-            raise UserError(f"{path}: word {at} is of no instruction of its block; trace again")
+            raise UserError(f"{path}: word {place - 1 - num_accesses} is of no instruction of its block; trace again")
         self._writer.add(self._blocks.number(keys, sizes, counts, attributes), counts, addresses[:num_accesses])
         self.num_instructions += int(sizes.sum(dtype=np.int64))
         is_first_called = self._trace.is_region if self._previous < 0 else bool(self._calls[self._previous])

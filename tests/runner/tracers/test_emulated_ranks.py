@@ -16,6 +16,7 @@ from tracer_programs import PROGRAMS, Mpi, need, need_libomp
 from manyscale.models.workload import Workload
 from manyscale.models.workload.operation_tables import KIND_NAMES
 from manyscale.runner.tracers import emulated
+from manyscale.runner.tracers.build import NATIVE
 
 pytestmark = pytest.mark.slow
 STEPS = 3
@@ -98,6 +99,16 @@ def test_tasks_under_qemu(traced: Callable[..., Any], compiled: Callable[..., Pa
     assert tasks[::2] == [[10 + i, 2] for i in range(6)]
     assert tasks[1::2] == [[3]] * 6
     assert [counts for counts in touched.values() if len(counts) > 2] == [[20, 40, 60, 80]]
+
+
+def test_marked_iterations_under_qemu(traced: Callable[..., Any], compiled: Callable[..., Path]) -> None:
+    """Of a program without MPI, too, only the chosen ones are recorded: the second and the third."""
+    need_libomp()
+    need(emulated.EMULATOR)
+    program = compiled(SOURCES / "marked.c", "clang", *FLAGS, f"-I{NATIVE}")
+    trace = traced([program], "--level", "detailed", "--route", "qemu", "--iterations", "2-3")
+    assert trace.status == 0, trace.err
+    assert [stores for *_, stores in accesses(trace.workload, "touch") if stores] == [200] * 3 + [300] * 3
 
 
 def test_a_program_of_aarch64(
