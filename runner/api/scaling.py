@@ -136,8 +136,9 @@ def scaling(
                 for number, (each, study) in enumerate(zip(chosen, given, strict=True), start=1)
             ]
         folder = cache_folder(cache)
-        table = _table(runs, weak, folder)
-        notes = in_order(note for run in runs for note in run.notes)
+        found = [replace(run_efficiencies(run.path, None, folder), name=run.label) for run in runs]
+        table = scaled(pop_table(found, weak), of_labels=True)
+        notes = in_order(note for each in found for note in each.notes)
         result = ScalingResult(name.removesuffix("-scaling"), table, notes, Folder(directory, scratch))
         _write_table(table, directory)
         if report and scratch is None:
@@ -151,7 +152,6 @@ class _Run:
 
     label: str
     path: Path
-    notes: Sequence[Note] = ()
 
 
 def _is_one(studies: Any) -> bool:
@@ -207,8 +207,8 @@ def _swept(asked: Asked, key: str, values: list[Any], directory: Path, how: Mapp
     found = predicted(asked._replace(content={**asked.content, "sweep": {key: values}}), directory, **how)
     assert isinstance(found, SweepResult)
     return [
-        _Run(f"{key.rpartition('.')[2]}={value}", directory / "points" / f"{index:04d}", point.notes)
-        for index, (value, point) in enumerate(zip(values, found.points, strict=True))
+        _Run(f"{key.rpartition('.')[2]}={value}", directory / "points" / f"{index:04d}")
+        for index, value in enumerate(values)
     ]
 
 
@@ -223,7 +223,7 @@ def _chosen(study: Any, changes: Mapping[str, Any]) -> _Run | Asked:
     """One of several: a run or a measured trace as it is, else the study that is to be predicted. Raises UserError."""
     if isinstance(study, Answer) or (isinstance(study, str | PathLike) and is_run(Path(study))):
         path = run_path(study)
-        return _Run(_label(path), path, study.notes if isinstance(study, Answer) else ())
+        return _Run(_label(path), path)
     if changes["target"] is None and isinstance(study, str | PathLike) and is_trace_path(Path(study)):
         return _Run(_label(Path(study)), Path(study))  # as it was measured
     asked = asked_study(study, **changes)
@@ -236,13 +236,8 @@ def _run_of(asked: Asked, directory: Path, how: Mapping[str, Any]) -> _Run:
     """A study, predicted into ``directory``."""
     found = predicted(asked, directory, **how)
     assert isinstance(found, RunResult)
-    return _Run(found.name, directory, found.notes)
+    return _Run(found.name, directory)
 
 
 def _label(path: Path) -> str:
     return path.name or str(path)
-
-
-def _table(runs: Sequence[_Run], weak: bool, cache: Path) -> pa.Table:
-    found = [replace(run_efficiencies(run.path, None, cache), name=run.label) for run in runs]
-    return scaled(pop_table(found, weak), of_labels=True)

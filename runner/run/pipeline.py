@@ -386,6 +386,7 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
                 *found,
                 *point_notes.of_samples(point.plans, figures),
                 *point_notes.of_ideal_network(figures),
+                *point_notes.of_cores(point.case.study.mapping.cores_per_rank, use),
                 *point_notes.of_files(takes_time=point.storage_ps is not None, is_coupled=is_coupled),
             ]
         ),

@@ -9,7 +9,7 @@ import numpy as np
 from manyscale.models.workload.notes import Errs, Note, changes, informs, percent
 from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
 from manyscale.runner.predict.gpu.untimed import untimed_notes
-from manyscale.runner.predict.phase_source import Case, PhaseSource
+from manyscale.runner.predict.phase_source import Case, CoreUse, PhaseSource
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.sampling.plan import Plan
 
@@ -64,6 +64,14 @@ def of_ideal_network(figures: Mapping[str, Statistic]) -> list[Note]:
         "of what waits for them; transfer efficiency is above 100 % for that reason"
     )
     return [informs("slower-on-ideal-network", text)]
+
+
+def of_cores(cores_per_rank: int, use: CoreUse | None) -> list[Note]:
+    """Where ranks have several cores and it is not known what these do, as where kernel launches stand for phases."""
+    if cores_per_rank == 1 or use is not None:
+        return []
+    text = f"parallel efficiency is that of processes: what the {cores_per_rank} cores of a rank do is not known"
+    return [informs("cores-not-counted", text)]
 
 
 def of_files(*, takes_time: bool, is_coupled: bool) -> list[Note]:

@@ -221,9 +221,7 @@ def statistics(
     makespan = int(end_ps.max(initial=0))
     compute = per_state[:, STATES.index("compute")] if ideal_compute_ps is None else ideal_compute_ps
     most, mean = int(compute.max()), int(compute.sum()) / n
-    as_ideal = ""
-    if ideal_compute_ps is not None:
-        as_ideal += ", compute as on an ideal network"
+    as_ideal = "" if ideal_compute_ps is None else ", compute as on an ideal network"
     idle = n * makespan - sum(total.values())
 
     def seconds(picoseconds: float, description: str, kind: Literal["total", "mean"] = "mean") -> Statistic:

@@ -45,17 +45,20 @@ def run_efficiencies(path: Path, network: Network | None = None, cache: Path | N
     figures = {name.removeprefix("application."): value for name, value in side.figures.items()}
     makespan = round(figures["makespan"] * 1e12)
     cores = int(side.figures.get("node.cores_per_rank", 1))
-    if cores > 1 and THREAD not in figures:
+    known: dict[str, Any] = {name: figures[name] for name in NAMES if name in figures}
+    if cores == 1:
+        known = with_threads(known)
+    elif THREAD not in figures and "cores-not-counted" not in {note.code for note in side.notes}:
         raise UserError(f"{path}: was written before efficiencies counted cores; run it again with run -o NEW")
-    known: dict[str, Any] = dict(with_threads({name: figures[name] for name in NAMES if name in figures}))
     return Efficiencies(
         name=side.name,
         num_ranks=side.num_ranks,
         run_time_ps=makespan,
         useful_ps=useful,
         ideal_run_time_ps=round(figures["transfer_efficiency"] * makespan),
-        num_cores=side.num_ranks * cores,
+        num_cores=side.num_ranks * cores if THREAD in known else None,
         core_time_ps=makespan * side.num_ranks * cores * known[PARALLEL] if THREAD in figures else None,
+        notes=side.notes,
         **known,
     )
 

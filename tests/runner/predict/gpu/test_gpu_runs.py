@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from gpu_launches import Launch, gpu_workload
+from rank_events import Recorder
 
+import manyscale as ms
 from manyscale.models.workload.gpu_tables import COPIES_SCHEMA
 from manyscale.runner.api import studies
 from manyscale.runner.errors import UserError
@@ -229,6 +231,32 @@ def test_ranks_that_share_a_core_do_not_slow_launches_down(
     result = run_launches(mpi, **keys)
     ends = {row["rank"]: row["end_ps"] for row in result.ranks.to_pylist() if row["state"] == "compute"}
     assert ends == {0: round(5200 * PS), 1: 2 * 1_000_000}
+
+
+@pytest.mark.theory
+def test_cores_beside_launches_are_not_counted_and_that_is_told(run_launches, two_kernels, tmp_path, monkeypatch):
+    """A launch stands for the phase whose two tasks four cores would have executed: what these do is not known."""
+    recorder = Recorder(lap_ps=10**9)
+    for _ in range(2):
+        with recorder.execute(recorder.create()):
+            pass
+    recorder.wait()
+    recorder.operation()
+    monkeypatch.setattr("manyscale.runner.predict.gpu.mapping.read_workload", lambda choice: two_kernels)
+    mapping = tmp_path / "map.csv"
+    mapping.write_text("rank,phase,launch\n0,0,1\n")
+    result = run_launches(
+        recorder.workload(), workload={"path": "x", "gpu_trace": "launches"},
+        mapping={"launches": str(mapping), "cores_per_rank": 4},
+        target={"name": "rtx3070", "node": {"cores_per_socket": 4}},
+    )  # fmt: skip
+    assert result.statistics["node.cores_per_rank"].value == 4
+    assert "application.thread_efficiency" not in result.statistics
+    assert "cores-not-counted" in {note.code for note in result.notes}
+    found = ms.pop(tmp_path / "out")
+    assert found.frame()["num_cores"].isna().all()
+    assert found.frame()["parallel_efficiency"][0] == result.statistics["application.parallel_efficiency"].value
+    assert "cores-not-counted" in {note.code for note in found.notes}
 
 
 def test_a_sweep_reaches_into_the_gpu(monkeypatch, foreseen, two_kernels, tmp_path):
