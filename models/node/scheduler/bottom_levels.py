@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import inner, inner_inlined, separate
+from manyscale.models.kernels import inner, inner_inlined, seldom
 from manyscale.models.node.program.node_program import Action
 from manyscale.models.node.scheduler.codes import CREATES
 
@@ -20,7 +20,7 @@ def first_step_of(sch, row):  # type: ignore[no-untyped-def]
     return sch.program.first_step[row + sch.node[0].base]
 
 
-@separate
+@seldom(gives="nothing")
 def find_bottom_levels(sch, num_rows):  # type: ignore[no-untyped-def]
     """Of each instance its own predicted work and the longest way to the end after it: over its successors, or what its
     parent does after it has waited for it. Children are created later than their parents and successors later than

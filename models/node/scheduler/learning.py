@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import inner_inlined, read_only, separate
+from manyscale.models.kernels import inner_inlined, read_only, seldom, separate
 from manyscale.models.kernels.event_heap import push
 from manyscale.models.node.program.node_program import Action, InstanceFlag, NodeProgram
 from manyscale.models.node.scheduler.bottom_levels import find_bottom_levels, first_step_of
@@ -46,6 +46,9 @@ _CONTROL: Final = np.dtype([("ended", "i8"), ("due", "i8"), ("num_rows", "i8")])
 
 def new_learning(program: NodeProgram, num_rows: int, size: np.ndarray | None, *, learns: bool) -> Learning:
     """``size`` float64[instances], by default all alike. Raises ValueError where that does not fit."""
+    if learns:
+        for kernel in (forget, note_end):
+            kernel.want()
     count = program.num_instances if learns else 0
     if size is not None and len(size) != program.num_instances:
         raise ValueError(f"{len(size)} sizes of {program.num_instances} instances")
@@ -60,7 +63,7 @@ def new_learning(program: NodeProgram, num_rows: int, size: np.ndarray | None, *
     )
 
 
-@separate
+@seldom(gives="nothing")
 def forget(sch, num_rows):  # type: ignore[no-untyped-def]
     """A phase of so many rows begins: all that is known of an instance is its size."""
     known = sch.learning
@@ -82,7 +85,7 @@ def note_piece(sch, row, step, lasted_ps):  # type: ignore[no-untyped-def]
         sch.learning.spent_ps[row] += lasted_ps
 
 
-@separate
+@seldom(gives="nothing")
 def note_end(sch, row):  # type: ignore[no-untyped-def]
     """An instance has ended."""
     known = sch.learning

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import count_ones, inner, inner_inlined, separate
+from manyscale.models.kernels import count_ones, inner, inner_inlined, seldom, separate
 from manyscale.models.kernels.event_heap import event_record, pop, push
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.scheduler.runtime_system import Policy
@@ -78,6 +78,9 @@ def new_queues(
         longest = ((1 << 63) - 1) // num_levels
     elif is_heap and num_levels * longest >= 1 << 63:
         raise ValueError(f"{num_levels} priorities of ways of up to {longest} ps do not fit the policy {policy}")
+    is_slow = (speed < speed.max() if is_heap and speed is not None else np.zeros(0)).astype(np.uint8)
+    if is_slow.any():
+        _take_last_of_heap.want()
     control = np.zeros(1, _CONTROL)
     control["policy"], control["num_levels"], control["num_cores"] = number, num_levels, num_cores
     control["num_groups"], control["seed"] = num_groups, np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
@@ -93,7 +96,7 @@ def new_queues(
         heap=np.zeros(num_rows if is_heap else 0, event_record(np.dtype(np.int64))),
         heap_size=np.zeros(1, np.int64),
         bottom_level=np.zeros(num_rows if is_heap else 0, np.int64),
-        is_slow=(speed < speed.max() if is_heap and speed is not None else np.zeros(0)).astype(np.uint8),
+        is_slow=is_slow,
     )
 
 
@@ -240,7 +243,7 @@ def _victim(occupied, control):  # type: ignore[no-untyped-def]
     return (at << 6) + lowest_bit(word)
 
 
-@separate
+@seldom(gives="int")
 def _take_last_of_heap(queues):  # type: ignore[no-untyped-def]
     """The ready instance with the shortest way to the end, of those the latest. O(ready)."""
     last = queues.heap_size[0] - 1

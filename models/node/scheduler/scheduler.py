@@ -25,6 +25,7 @@ import numpy as np
 
 from manyscale.models.kernels import read_only
 from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.bottom_levels import find_bottom_levels
 from manyscale.models.node.scheduler.codes import (
     CALLED,
     CREATED,
@@ -156,6 +157,8 @@ def new_scheduler(
     node["steal_ps"] = runtime.steal_ps
     num_groups = int(group.max()) + 1
     by_critical_path = runtime.policy in ("critical-path", "predicted-critical-path")
+    if by_critical_path:
+        find_bottom_levels.want()
     longest = 1 + int(predicted.sum()) + int(node["create_ps"][0]) * program.num_instances
     return Scheduler(
         core=cores,
