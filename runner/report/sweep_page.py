@@ -131,9 +131,10 @@ def efficiencies(points: Points) -> dict[str, str]:
     """Statistics of efficiencies and what they are called; none where each point is one rank, of which all are 100 % by
     definition."""
     if set(points.get("application.ranks", ())) == {1}:
+        if max((each or 1 for each in points.get("node.cores_per_rank", ())), default=1) == 1:
+            return {}
         of_cores = ("application.parallel_efficiency", "application.thread_efficiency")
-        known = set(of_cores) if max(points.get("node.cores_per_rank", ()), default=1) > 1 else set()
-        return {name: EFFICIENCIES[name] for name in of_cores if name in known and name in points}
+        return {name: EFFICIENCIES[name] for name in of_cores if name in points}
     return {name: label for name, label in EFFICIENCIES.items() if name in points}
 
 
@@ -148,9 +149,7 @@ def _with_threads(points: Points) -> Points:
         )
         for k in range(len(points["point_id"]))
     ]
-    found = {name: [each.get(name.removeprefix("application.")) for each in filled] for name in names}
-    cores = [1 if each is None else each for each in points.get("node.cores_per_rank", ())]
-    return {**points, **found, "node.cores_per_rank": cores}
+    return {**points, **{name: [each.get(name.removeprefix("application.")) for each in filled] for name in names}}
 
 
 def _ratio_chart(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> str:

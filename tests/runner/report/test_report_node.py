@@ -386,6 +386,18 @@ def test_speed_up_over_the_fewest_cores_of_each_line(tmp_path: Path) -> None:
     assert "misses-1" not in page.charts
 
 
+@pytest.mark.contract
+def test_a_sweep_of_one_rank_with_and_without_cores(tmp_path: Path) -> None:
+    """A trace without tasks, of which cores say nothing, beside one with: nothing is known of one core."""
+    for cores, shown in ((1, []), (4, ["parallel"])):
+        columns = {
+            "application.makespan": [2.0, 1.0], "application.ranks": [1, 1],
+            "application.parallel_efficiency": [1.0, 0.5], "node.cores_per_rank": [None, cores],
+        }  # fmt: skip
+        page = sweep(tmp_path, {"cpu_ratio": [1.0, 2.0]}, **columns)
+        assert [line["name"] for line in page.charts.get("efficiency-0", {"data": []})["data"]] == shown
+
+
 @pytest.mark.theory
 def test_a_sweep_says_what_cores_wait_for(tmp_path: Path) -> None:
     """Two machines, the second without a third cache: 6 of 8, and 3 of 4 cycles are for what is named."""
