@@ -54,11 +54,11 @@ class DetailedPhases:
 
     ``parts``: names of the columns of ``type_stack`` float64[task types + 1, parts], in cycles, the initial task last:
     what cores did in pieces executed in detail. ``core_parts`` and ``core_stack`` float64[cores, parts + 3]: beside
-    these, pieces that took given times, overhead of the runtime system and what comes on top, and the rest of the
-    makespans; each row sums to all makespans in cycles. ``instances``: records by instance (start_ps of its first
-    piece, end_ps and core of its last, cycles and instructions in detail), start_ps -1 for those that did not run, if
-    to be kept; ``served`` int64[ instances, levels]: accesses by the level that served them, if asked for. Times count
-    from the first phase's begin. ``counts`` int64[cores, levels, 4]: of the memory system, see there."""
+    these, given times (pieces that took them, and what comes on top of others), overhead of the runtime system, and the
+    rest of the makespans; each row sums to all makespans in cycles. ``instances``: records by instance (start_ps of its
+    first piece, end_ps and core of its last, cycles and instructions in detail), start_ps -1 for those that did not
+    run, if to be kept; ``served`` int64[ instances, levels]: accesses by the level that served them, if asked for.
+    Times count from the first phase's begin. ``counts`` int64[cores, levels, 4]: of the memory system, see there."""
 
     makespan_ps: np.ndarray
     piece_ps: np.ndarray

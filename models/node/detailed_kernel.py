@@ -115,7 +115,7 @@ def _end_piece(sim, core):  # type: ignore[no-untyped-def]
     begin_ps = records.begin_ps[core]
     beside_ps = sim.piece[me.piece].beside_ps
     end_ps = max(np.int64(np.rint(c.cycle / sim.control[0].cycles_per_ps)), begin_ps) + beside_ps
-    me.overhead_ps += beside_ps
+    records.fast_ps[core] += beside_ps
     cycles = c.cycle - c.begin
     base = cycles
     kind = records.task_type[instance]

@@ -12,7 +12,7 @@ import numpy as np
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches
 from manyscale.models.node.burst import run_phases
-from manyscale.models.node.detailed import NodeSimulation, last_cache_of
+from manyscale.models.node.detailed import OVERHEAD, NodeSimulation, last_cache_of
 from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
 from manyscale.models.node.private_stacks import private_lines
 from manyscale.models.node.program.node_program import Action
@@ -191,6 +191,8 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays)
         [np.bincount(instances["core"][rows], part[rows], minlength=parameters["cores"]) for part in parts.values()],
         axis=1,
     )
+    assert cell.node.frequency_hz is not None
+    overhead = found.overhead_ps * (cell.node.frequency_hz / 1e12)
     none = np.zeros(len(rows), np.int64)
     result: Arrays = {
         "instance": program.instance_id[rows].astype(np.int32),
@@ -207,8 +209,8 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays)
         "end_ps": instances["end_ps"][rows],
         "part": np.array(list(parts)),
         "type_stack": stack,
-        "core_part": np.array(list(parts)),
-        "core_stack": core_stack,
+        "core_part": np.array([*parts, OVERHEAD]),
+        "core_stack": np.column_stack([core_stack, overhead]),
         "type_instructions": np.bincount(kind, instructions[everyone], minlength=types + 1).astype(np.int64),
         "half_width": np.zeros(1),
         "num_instructions": np.array([instructions.sum()]),

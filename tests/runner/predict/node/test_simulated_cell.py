@@ -19,9 +19,13 @@ from node_programs import node_program
 from manyscale.models.node.instruction_stream import PieceStream
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.node.shared import run_kernel
+from manyscale.models.node.shared.run import AnalyticalPhases
+from manyscale.runner.predict.node import analytical_cell
+from manyscale.runner.predict.node.cell_units import _core_times
 from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_uncertainty import _depends, _share_of_makespan
-from manyscale.runner.predict.node.simulated_cell import _run_before
+from manyscale.runner.predict.node.simulated_cell import _by_intervals, _run_before
 from manyscale.runner.predict.node.taskpoint_sampling import MOST_PARTS, _classes_of_pieces
 from manyscale.sampling.taskpoint.estimate import ForwardedErrors
 
@@ -85,6 +89,19 @@ def test_what_the_replay_schedules_ran_in_traced_order() -> None:
     order, core = _run_before(cell_of(program, 2, [1000] * 3), 2, 0, SimpleNamespace(order=np.array([0, 3, 1, 2])))
     assert order.tolist() == [2, 3, 1]
     assert core.tolist() == [0, 1, 0]
+
+
+@pytest.mark.theory
+def test_the_runtime_system_s_time_is_known_of_analytical_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three instances of 5 ns; 4 ns of two cores in the runtime system are no time of the program's."""
+    cell = cell_of(tasks_program(3), 2, [5] * 3)
+    instances = np.zeros(4, run_kernel.INSTANCE)
+    piece_ps, overhead_ps = np.full(3, 5_000), np.array([3_000, 1_000])
+    phases = AnalyticalPhases(np.array([12_000]), piece_ps, instances, np.zeros(3), overhead_ps)
+    monkeypatch.setattr(analytical_cell, "predict", lambda *_: analytical_cell.Predicted(phases, ()))
+    monkeypatch.setattr(OpenCell, "issued", np.zeros(4))  # of the workload
+    found = _by_intervals(cell, {"cores": 2}, {})
+    assert _core_times(cell.program, found, 0, 1, cell.node).tolist() == [[15_000, 4_000, 0]]
 
 
 def share(program: NodeProgram, cores: int, forwarded: list[int], of_mean: float, of_own: float = 0.0) -> float:
