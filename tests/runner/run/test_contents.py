@@ -20,7 +20,7 @@ from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.report import workload_page
-from manyscale.runner.run.questions.contents import communication, contents, launches, task_graph, uses
+from manyscale.runner.run.questions.contents import communication, contents, launches, profiles, task_graph, uses
 
 CHOLESKY = Path(__file__).parents[2] / "data" / "detail" / "cholesky-4.omt.xz"
 LAP_PS = 10
@@ -28,6 +28,12 @@ LAP_PS = 10
 
 def section(workload: Workload, name: str):
     return next(each for each in contents(workload) if each.name == name)
+
+
+def rows_of(level: str, *rows: dict[str, object]) -> pa.Table:
+    """Rows of a level; what is not given is 0, or empty."""
+    empty = {field.name: "" if pa.types.is_string(field.type) else 0 for field in SCHEMAS[level]}
+    return pa.Table.from_pylist([{**empty, **row} for row in rows], SCHEMAS[level])
 
 
 def forked() -> Workload:
@@ -132,19 +138,73 @@ def test_what_ranks_gave_their_gpus() -> None:
     kinds = ("launch", "copy_to_device", "copy_to_host", "copy_to_device")
     rows = [
         {
-            "rank": number // 3, "operation_id": number, "kind": int(GpuOperationKind[kind]), "stream": number % 2,
-            "launch_id": int(kind == "launch"), "bytes": 100 * number, "event": 0, "device": 0, "peer": -1,
-            "priority": 0, "flags": 0,
+            "rank": number // 3, "kind": int(GpuOperationKind[kind]), "stream": number % 2, "bytes": 100 * number,
+            "peer": -1,
         }
         for number, kind in enumerate(kinds)
     ]  # fmt: skip
-    table = pa.Table.from_pylist(rows, SCHEMAS["gpu_operations"])
+    table = rows_of("gpu_operations", *rows)
     with_calls = Workload("calls", 2, {**workload.tables, "gpu_operations": table}, is_checked=True)
     found = launches.host_calls(with_calls)
     assert found is not None
     assert found.facts == {"calls": 4, "ranks": 2, "devices_of_a_process": 1, "streams": 3}
     moved = {row["call"]: (row["calls"], row["moved_bytes"]) for row in found.tables["gpu_calls"].to_pylist()}
     assert moved == {"launch": (1, 0), "copy_to_device": (2, 400), "copy_to_host": (1, 200)}
+
+
+def test_functions_by_the_snapshots_in_which_they_are_innermost() -> None:
+    """3 of ``main`` calling ``solve``, 2 of ``main`` alone, 1 without a frame."""
+    tables = {
+        **Recorder(0).workload().tables,
+        "frames": rows_of("frames", {"name": "main"}, {"name": "solve"}),
+        "stacks": rows_of("stacks", {"frames": [0, 1]}, {"frames": [0]}, {"frames": []}),
+        "stack_units": rows_of("stack_units", {"end_ps": 7}),
+        "stack_samples": rows_of("stack_samples", *({"stack_id": n, "weight": 3 - n} for n in range(3))),
+    }
+    found = profiles.stacks(Workload("profiled", 1, tables, is_checked=True))
+    assert found is not None
+    assert (found.facts["snapshots"], found.facts["profiled_ps"]) == (6, 7)
+    shown = found.tables["functions"].to_pylist()
+    assert [(row["function"], row["snapshots"]) for row in shown] == [("solve", 3), ("main", 2)]
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_instructions_of_the_detailed_level_where_they_are_known(unknown: bool) -> None:
+    counted = (
+        {"num_accesses": 4, "num_instructions": 9},
+        {"num_accesses": 1, "num_instructions": -1 if unknown else 2},
+    )
+    tables = {**Recorder(0).workload().tables, "segments": rows_of("segments", *counted)}
+    found = profiles.detail(Workload("detailed", 1, tables, is_checked=True))
+    assert found is not None
+    expected = {"rank": 0, "segments": 2, "memory_accesses": 5} | ({} if unknown else {"instructions": 11})
+    assert found.tables["detailed_ranks"].to_pylist() == [expected]
+    assert found.facts.get("instructions") == (None if unknown else 11)
+
+
+def test_launches_by_kernel() -> None:
+    """Of two launches of ``a`` and one of ``b``: 20 of 25 instructions, by 16 threads in the mean, 4 warps a block."""
+    of_a = {"kernel_name": "a", "warps": 8, "warp_instructions": 10, "thread_instructions": 160}
+    rows = (
+        {**of_a, "blocks": 2, "registers": 40}, {**of_a, "blocks": 2, "registers": 30},
+        {"kernel_name": "b", "blocks": 9, "warps": 9, "warp_instructions": 5, "thread_instructions": 160},
+    )  # fmt: skip
+    tables = {**Recorder(0).workload().tables, "launches": rows_of("launches", *rows)}
+    found = launches.launches(Workload("launched", 1, tables, is_checked=True))
+    assert found is not None
+    wanted = (
+        "kernel",
+        "launches",
+        "mean_blocks",
+        "warps_of_a_block",
+        "instructions_share",
+        "threads",
+        "most_registers",
+    )
+    shown = [tuple(row[name] for name in wanted) for row in found.tables["kernels"].to_pylist()]
+    assert shown == [("a", 2, 2.0, 4.0, 0.8, 16.0, 40), ("b", 1, 9.0, 1.0, 0.2, 32.0, 0)]
+    grids = [(row["blocks_from"], row["launches"]) for row in found.tables["grid_sizes"].to_pylist()]
+    assert grids == [(2, 2), (8, 1)]
 
 
 def test_counters_of_phases_and_tasks() -> None:
@@ -174,8 +234,7 @@ def test_what_is_lacking_names_the_command_that_records_it() -> None:
 
 def test_of_a_gpu_only_launches_are_missed() -> None:
     """And of a program without one none."""
-    rows = [dict.fromkeys(SCHEMAS["gpu_operations"].names, 0)]
-    tables = {**Recorder(0).workload().tables, "gpu_operations": pa.Table.from_pylist(rows, SCHEMAS["gpu_operations"])}
+    tables = {**Recorder(0).workload().tables, "gpu_operations": rows_of("gpu_operations", {})}
     lacking = {use.lacks for use in uses(Workload("calls", 1, tables, is_checked=True), "x")}
     assert [each.split(" (")[0] for each in sorted(lacking)] == ["kernel launches", "times"]
     assert not any("launches" in use.lacks for use in uses(forked(), "x"))

@@ -10,8 +10,6 @@ from manyscale.models.workload.columns import one_chunk, to_numpy
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.run.questions.contents.section import Section, Value, columns, shares
 
-_THREADS = 32  # of a warp
-
 
 def launches(workload: Workload) -> Section | None:
     """Launches, their blocks and instructions, by kernel."""

@@ -24,21 +24,19 @@ def detail(workload: Workload) -> Section | None:
         "memory_accesses": int(accesses.sum()),
         "ranks": len(np.unique(rank)),
     }
-    if np.all(instructions >= 0):
+    of_rank = np.unique(rank)
+    by_rank = {"rank": of_rank, "segments": np.bincount(rank)[of_rank]}
+    is_counted = bool(np.all(instructions >= 0))
+    if is_counted:
         facts["instructions"] = int(instructions.sum())
+        by_rank["instructions"] = np.bincount(rank, instructions)[of_rank].astype(np.int64)
+    by_rank["memory_accesses"] = np.bincount(rank, accesses)[of_rank].astype(np.int64)
     if np.any(instance >= 0):
         known = instance >= 0
         key = rank[known].astype(np.int64) << 32 | instance[known]
         facts["task_instances"] = len(np.unique(key))
-    of_rank = np.unique(rank)
-    table = columns(
-        rank=of_rank,
-        segments=np.bincount(rank)[of_rank],
-        instructions=np.bincount(rank, np.maximum(instructions, 0))[of_rank].astype(np.int64),
-        memory_accesses=np.bincount(rank, accesses)[of_rank].astype(np.int64),
-    )
-    note = "" if "instructions" in facts else "The format does not say how many instructions a block has."
-    return Section("detailed level", facts, {"detailed_ranks": table}, note)
+    note = "" if is_counted else "The format does not say how many instructions a block has."
+    return Section("detailed level", facts, {"detailed_ranks": columns(**by_rank)}, note)
 
 
 def intervals(workload: Workload) -> Section | None:
