@@ -75,8 +75,8 @@ def loads_and_stores(workload: Workload) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("source", "flag", "region"),
     [
-        ("mm50", "-O1", "multiply"),
-        ("stream", "-O0", "copy"),
+        pytest.param("mm50", "-O1", "multiply", marks=pytest.mark.slow),
+        pytest.param("stream", "-O0", "copy", marks=pytest.mark.slow),
         ("black_scholes", "-O1", "price"),  # calls libm
         ("calls", "-O1", "fibonacci"),  # recursive
         ("calls", "-O1", "tail"),

@@ -44,12 +44,20 @@ LONGER_SLIPS = {
 }
 
 
-@pytest.fixture(scope="session", params=["clang", "gcc"])
+# the second compiler's and library's turns are among the slower tests: test_programs_traced.py has GCC's kernels
+@pytest.fixture(scope="session", params=["clang", pytest.param("gcc", marks=pytest.mark.slow)])
 def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("kernels"), request.param, None, *counts.KERNELS)
 
 
-@pytest.fixture(scope="session", params=[("clang", "mpich"), ("clang", "openmpi"), ("gcc", "openmpi")], ids="-".join)
+@pytest.fixture(
+    scope="session",
+    params=[
+        ("clang", "mpich"),
+        *(pytest.param((compiler, "openmpi"), marks=pytest.mark.slow) for compiler in ("clang", "gcc")),
+    ],
+    ids="-".join,
+)
 def apps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     compiler, library = request.param
     return build(tmp_path_factory.mktemp("apps"), compiler, library, "--marks", *counts.APPS), library
