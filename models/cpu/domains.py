@@ -23,7 +23,7 @@ _FREE: Final = left_short(
 )
 _PREDICTED: Final = left_short("every branch is taken to be predicted (node.core.misprediction)")
 _TRANSLATION: Final = left_short("address translation takes no time (node.tlbs)")
-_WALKS: Final = left_short("walks of page tables do not wait for each other (node.tlbs)")
+WALKS: Final = left_short("walks of page tables do not wait for each other (node.tlbs)")
 _ROWS: Final = left_open("every line takes node.main_memory's latency, whether its DRAM row is open or not")
 _NO_TIMES: Final = LeavesOut(
     Severity.forbids,
@@ -89,7 +89,7 @@ AMM: Final = Domain(
         **DETAILED.features,
         "tasks": left_open("task instances run one after the other, as they were traced"),
         "sockets": left_short("memory of other sockets is as near as the own one's"),
-        "address-translation": _WALKS,
+        "address-translation": WALKS,
         "dram-rows": _ROWS,
     },
     {**_NODE, "node.frequency": (), "node.core": (), "node.caches": (), "node.tlbs": (), "node.main_memory": ()},

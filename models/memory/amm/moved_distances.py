@@ -12,10 +12,11 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.memory.draws import GOLDEN
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 
 _FARTHEST: Final = np.int64(1) << 40  # beyond any distance
-_GOLDEN: Final = 0.6180339887498949  # its multiples modulo 1 spread evenly (draws.py)
+_EVENLY: Final = GOLDEN / 2**64  # its multiples modulo 1 spread evenly (draws.py)
 
 
 class MovedDistances:
@@ -27,30 +28,28 @@ class MovedDistances:
     def __init__(self, traced: ReuseProfile, grown: ReuseProfile) -> None:
         self._label, self._distance, self._before, self._count, self._total = _cumulated(traced)
         label, self._to, before, count, total = _cumulated(grown)
-        self._until = before + count + _starts(label, total)[label]
-        self._to_total, self._to_start = total, _starts(label, total)
+        self._until = before + count + _starts(total)[label]
+        self._to_total, self._to_start = total, _starts(total)
         self._key = self._label * (2 * _FARTHEST) + self._distance
 
     def at(self, label: np.ndarray, distance: np.ndarray, first: int = 0) -> np.ndarray:
-        """int64[n]: the distances that accesses by ``label`` int32[n] at ``distance`` int64[n] have at the other input;
-        ``first``: accesses before these. A label that the other input has no accesses of keeps its distances.
-        O(n log rows)."""
-        key = label.astype(np.int64) * (2 * _FARTHEST) + np.where(distance == COLD, _FARTHEST, distance)
-        row = np.minimum(np.searchsorted(self._key, key), max(len(self._key) - 1, 0))
-        known = len(self._key) > 0
-        has_more = np.zeros(len(label), bool)
-        inside = label < len(self._to_total)
-        has_more[inside] = self._to_total[label[inside]] > 0
-        if not known or not has_more.any():
+        """int64[n]: the distances that accesses of the traced run, by ``label`` int32[n] at ``distance`` int64[n], have
+        at the other input; ``first``: accesses before these. A label that the other input has no accesses of keeps its
+        distances. O(n log rows)."""
+        moving = np.flatnonzero(label < len(self._to_total))
+        moving = moving[self._to_total[label[moving]] > 0]
+        if not len(self._key) or not len(moving):
             return distance
-        drawn = ((first + np.arange(len(label), dtype=np.float64)) * _GOLDEN) % 1.0
-        quantile = (self._before[row] + drawn * self._count[row]) / self._total[
-            np.minimum(self._label[row], len(self._total) - 1)
-        ]
-        place = np.where(inside, label, 0)
-        wanted = self._to_start[place] + np.minimum(quantile, 1 - 1e-12) * self._to_total[place]
+        mine, own = label[moving].astype(np.int64), distance[moving]
+        key = mine * (2 * _FARTHEST) + np.where(own == COLD, _FARTHEST, own)
+        row = np.minimum(np.searchsorted(self._key, key), len(self._key) - 1)
+        drawn = ((first + moving) * _EVENLY) % 1.0
+        quantile = (self._before[row] + drawn * self._count[row]) / self._total[self._label[row]]
+        wanted = self._to_start[mine] + np.minimum(quantile, 1 - 1e-12) * self._to_total[mine]
         found = self._to[np.minimum(np.searchsorted(self._until, wanted, "right"), len(self._to) - 1)]
-        return np.where(has_more, np.where(found == _FARTHEST, COLD, found), distance)
+        moved = distance.copy()
+        moved[moving] = np.where(found == _FARTHEST, COLD, found)
+        return moved
 
 
 def _cumulated(profile: ReuseProfile) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -62,10 +61,10 @@ def _cumulated(profile: ReuseProfile) -> tuple[np.ndarray, np.ndarray, np.ndarra
     order = np.lexsort((distance[kept], label[kept]))
     label, distance, count = label[kept][order], distance[kept][order], profile.count[kept][order]
     total = np.bincount(label, count) if len(label) else np.zeros(1)
-    before = np.cumsum(count) - count - _starts(label, total)[label]
+    before = np.cumsum(count) - count - _starts(total)[label]
     return label, distance, before, count, total
 
 
-def _starts(label: np.ndarray, total: np.ndarray) -> np.ndarray:
+def _starts(total: np.ndarray) -> np.ndarray:
     """float64[labels]: accesses of the labels before each."""
     return np.cumsum(total) - total

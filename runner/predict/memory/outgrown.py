@@ -30,7 +30,7 @@ from manyscale.runner.predict.memory.stream_units import EXECUTED, ProgramStream
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 
 KIND: Final = "memory-outgrown"
-VERSION: Final = 1  # raised when results change
+VERSION: Final = 1  # raised when results change, by a change of moved_distances or sdcm, too
 _LEVEL: Final = 7  # mask of a level in a code
 
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.cpu import domains
 from manyscale.models.machine import Machine
 from manyscale.models.memory.amm.amm import UPPER_BOUND, AmmParameters, estimate, level_costs, served_shares
 from manyscale.models.memory.amm.growth_laws import fit_laws
@@ -231,6 +233,8 @@ class Predictor:
                 added, outgrown = self._beyond_traced(counts.num_accesses, sdcm)
                 notes += outgrown
                 times["overlap"] = self._scaled(size, num_instructions, instructions_band, added, traced, cost)
+            if times["overlap"].parts["translation"] > NOTED_SHARE * times["overlap"].seconds:
+                notes.append(domains.WALKS.note("address-translation", "overlap"))
         except ValueError as error:
             why = f"{self._machine.name}: {error}"
             if times:
@@ -249,7 +253,7 @@ class Predictor:
     def _beyond_traced(self, num_accesses: float, sdcm: Mapping[str, HitRate]) -> tuple[float, list[Note]]:
         """(seconds that accesses take longer than those of the largest traced input if none of it overlaps; notes on
         caches that the program outgrows). Raises ValueError as ``estimate``."""
-        traced = self._traced_rates()
+        traced = self._traced_rates
         latency, _ = level_costs(self._machine.node)
         names = tuple(sdcm)
         least = served_shares(HitRates(names, tuple(rate.low for rate in sdcm.values())), "corrected")
@@ -263,6 +267,7 @@ class Predictor:
             notes.append(changes("cache-outgrown", text))
         return num_accesses * max(0.0, float((least - before) @ latency)) / PS_PER_SECOND, notes
 
+    @cached_property
     def _traced_rates(self) -> dict[str, float]:
         """SDCM's of the largest traced input."""
         profile = self._runs[-1].profile
@@ -270,7 +275,7 @@ class Predictor:
 
     def _outgrown(self, sdcm: Mapping[str, HitRate]) -> list[str]:
         """Caches that miss more than they do at the largest traced input."""
-        traced = self._traced_rates()
+        traced = self._traced_rates
         return [name for name, rate in sdcm.items() if traced[name] - rate.value > NOTED_SHARE]
 
     def _traced_profile(self) -> ReuseProfile:

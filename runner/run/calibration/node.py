@@ -297,8 +297,8 @@ def _caches(old: Mapping[str, Any], system: System, measured: Measured) -> dict[
 
 
 def _tlbs(old: Mapping[str, Any], system: System, measured: Measured) -> dict[str, Any]:
-    """By measured entries; ways as in the base where it has as many entries, else
-    _TLB_WAYS of a large one, and a small one in one set."""
+    """By measured entries; ways as in the base where it has as many entries, else _TLB_WAYS of a large one, and a small
+    one in one set."""
     tlbs = {}
     for level, (entries, cost) in enumerate(measured.tlbs, start=1):
         before = old.get(f"L{level}") or {}

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from manyscale.models.machine import Node
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 from manyscale.models.workload import SCHEMAS, Workload
@@ -75,7 +74,6 @@ def test_a_chase_that_outgrows_a_cache_takes_the_next_ones_latency(distance: int
     profiles = [
         ReuseProfile.of(64, np.array([0]), np.array([each]), np.array([float(LOADS)])) for each in (7, distance)
     ]
-    Node.model_validate(node())
     parameters = {"run": 0, "steady": True, "node": node()}
     found = predict_outgrown(parameters, {"streams": streams, "outgrown": Outgrown(*profiles, np.array([0]))})
     assert found["added_ps"].sum() / 1000 == pytest.approx(added, rel=0.02, abs=1e-9)
