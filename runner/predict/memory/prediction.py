@@ -233,7 +233,7 @@ class Predictor:
                 added, outgrown = self._beyond_traced(counts.num_accesses, sdcm)
                 notes += outgrown
                 times["overlap"] = self._scaled(size, num_instructions, instructions_band, added, traced, cost)
-            if times["overlap"].parts["translation"] > NOTED_SHARE * times["overlap"].seconds:
+            if times["corrected"].parts.get("translation.walk", 0) > NOTED_SHARE * times["overlap"].seconds:
                 notes.append(domains.WALKS.note("address-translation", "overlap"))
         except ValueError as error:
             why = f"{self._machine.name}: {error}"
