@@ -1,8 +1,8 @@
 """What cores executed, row by row, with what is known of each task instance: what timelines show beside its time.
 
 Instructions, cycles and misses are those of ``task_instances``, which joins by ``instance_id``. An instance that was
-suspended has several rows: each has the share of its time. Misses are known of instances that a model with caches
-simulated as a whole, which one that was fast-forwarded is not.
+suspended has several rows: each has the share of its time. Misses are known of instances that were
+simulated in detail as a whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.run.results import Result
 
 UNKNOWN: Final = -1
-_SKIPPED: Final = "fast-forward"
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,9 @@ def _counted(
     by_level = {1: "first_cache_misses", 2: "second_cache_misses"} if levels > 1 else {1: "first_cache_misses"}
     if levels > 2:
         by_level[levels] = "last_cache_misses"
-    misses = {level: to_numpy(instances.column(name)) for level, name in by_level.items()}
-    model, models = codes_and_names(instances.column("model"))
-    has = np.zeros(len(models) + 1, np.bool_)
-    for each in misses.values():
-        has[model[each > 0]] = True  # models without caches leave all at 0
-    has[[number for number, name in enumerate(models) if name == _SKIPPED]] = False
-    return found, {level: of_rows(each, has[model]) for level, each in misses.items() if has.any()}
+    is_known = to_numpy(instances.column("first_cache_misses").is_valid())
+    misses = {level: to_numpy(instances.column(name).fill_null(0)) for level, name in by_level.items()}
+    return found, {level: of_rows(each, is_known) for level, each in misses.items() if is_known.any()}
 
 
 def _shares(columns: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from manyscale.models.node.detailed import OVERHEAD, NodeSimulation, last_cache_
 from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
 from manyscale.models.node.private_stacks import private_lines
 from manyscale.models.node.program.node_program import Action
+from manyscale.models.workload.notes import informs
 from manyscale.runner.predict.node import analytical_cell
 from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_kernel import (
@@ -168,6 +169,10 @@ def _found(cell: OpenCell, simulation: NodeSimulation, sampled: SampledPieces | 
 
 # ---- interval ----
 
+_NO_MISSES: Final = informs(
+    "misses-not-known", "cpu: interval tells no misses of single task instances; these columns are empty"
+)
+
 
 def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Found:
     """Every instance takes what the analytical model says."""
@@ -219,4 +224,4 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays)
         "num_detailed": np.zeros(1, np.int64),
         "resamples": np.zeros(4, np.int64),
     }
-    return Found(found.makespan_ps, found.piece_ps, rows, result, predicted.notes)
+    return Found(found.makespan_ps, found.piece_ps, rows, result, (*predicted.notes, _NO_MISSES))

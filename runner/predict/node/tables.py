@@ -42,10 +42,10 @@ TASK_INSTANCES_SCHEMA: Final = pa.schema(
         pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # construct in the source
         pa.field("instructions", pa.int64(), nullable=False),  # that it executes
         pa.field("cycles", pa.float64(), nullable=False),  # that it takes on the target's core
-        pa.field("first_cache_misses", pa.int64(), nullable=False),  # 0 where they were not simulated
-        pa.field("last_cache_misses", pa.int64(), nullable=False),  # of the last level
+        pa.field("first_cache_misses", pa.int64()),  # null where not all of it was simulated in detail, as below
+        pa.field("last_cache_misses", pa.int64()),  # of the last level
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of MODELS
-        pa.field("second_cache_misses", pa.int64(), nullable=False),  # of the second level
+        pa.field("second_cache_misses", pa.int64()),  # of the second level
         pa.field("instance_id", pa.int64(), nullable=False),  # as in cores.parquet
         pa.field("creator_id", pa.int64(), nullable=False),  # instance_id of what created it
         pa.field("core", pa.int32(), nullable=False),  # on which it ended; -1 where the run has other times for it
@@ -115,13 +115,16 @@ def task_instances_table(
     second_misses: np.ndarray, instance_id: np.ndarray, creator_id: np.ndarray, core: np.ndarray, start_ps: np.ndarray,
     end_ps: np.ndarray,
 ) -> pa.Table:  # fmt: skip
-    """Rows in the order given; as cores_table."""
+    """Rows in the order given; as cores_table. Misses of what was not simulated in detail are not known."""
+    unknown = model != MODELS.index("detailed")
+    first, second, last = (
+        pa.array(each.astype(np.int64), mask=unknown) for each in (first_misses, second_misses, last_misses)
+    )
     columns = [to_arrow(each.astype(np.int32)) for each in (rank, iteration, task_instance_id)]
     columns += [_named(task_type, names, np.int32), to_arrow(instructions.astype(np.int64))]
     columns.append(to_arrow(cycles.astype(np.float64)))
-    columns += [to_arrow(each.astype(np.int64)) for each in (first_misses, last_misses)]
-    columns.append(_named(model, MODELS, np.int8))
-    columns += [to_arrow(each.astype(np.int64)) for each in (second_misses, instance_id, creator_id)]
+    columns += [first, last, _named(model, MODELS, np.int8), second]
+    columns += [to_arrow(each.astype(np.int64)) for each in (instance_id, creator_id)]
     columns.append(to_arrow(core.astype(np.int32)))
     columns += [to_arrow(each.astype(np.int64)) for each in (start_ps, end_ps)]
     return pa.Table.from_arrays(columns, schema=TASK_INSTANCES_SCHEMA)

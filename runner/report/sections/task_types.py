@@ -70,13 +70,13 @@ def _figures(
     instances: pa.Table, kind: np.ndarray, shown: np.ndarray, in_detail: np.ndarray, names: list[str], types: list[int]
 ) -> str:
     instructions, cycles, first, last = (
-        to_numpy(instances.column(name))
+        to_numpy(instances.column(name).fill_null(0))
         for name in ("instructions", "cycles", "first_cache_misses", "last_cache_misses")
     )
     rows = []
     for each in types:
         mine = shown & (kind == each)
-        simulated = mine & in_detail  # the interval model counts no misses of instances
+        simulated = mine & in_detail  # misses of others are not known
         total, counted = int(instructions[mine].sum()), int(instructions[simulated].sum())
         ipc = instructions[mine] / cycles[mine]
         rows.append(

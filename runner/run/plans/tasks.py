@@ -24,6 +24,7 @@ from manyscale.models.node.program.build import build_program
 from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note
 from manyscale.models.workload.parameters import Count, CountOrNone
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import micro_units, profile_units
@@ -68,9 +69,10 @@ def planned(request: PlanRequest) -> Planned:
         raise UserError(f"{place}: no task instance was traced in detail; trace a program with tasks")
     row = row[np.argsort(profiles.order[row], kind="stable")]
     instructions = profiles.num_instructions[row]
-    cycles = instructions.astype(np.float64)
+    cycles, notes = instructions.astype(np.float64), workload.notes
     if request.target:
-        cycles = _cycles(micro, workload, machine, rules.cores)[row]
+        each, on_code = _cycles(micro, workload, machine, rules.cores)
+        cycles, notes = each[row], (*notes, *on_code)
     given = arrays["task_class"] if rules.classes == "bbv" else program.task_type
     label = np.unique(given[row], return_inverse=True)[1].astype(np.int32)
     parameters = {name: getattr(rules, name) for name in TaskPointParameters.model_fields}
@@ -96,7 +98,7 @@ def planned(request: PlanRequest) -> Planned:
         "classes.csv": _classes(workload, program.task_type[row], state, label, cycles),
     }
     choice = _in_creation_order(choice, row)
-    return Planned(workload.name, "task_instance", request.method, choice, text, files, workload.notes)
+    return Planned(workload.name, "task_instance", request.method, choice, text, files, notes)
 
 
 def _in_creation_order(choice: Choice, row: np.ndarray) -> Choice:
@@ -137,11 +139,14 @@ def _profiled(
     return program, found[0], found[-1], machine
 
 
-def _cycles(micro: dict[str, np.ndarray], workload: Workload, machine: Machine, cores: int) -> np.ndarray:
-    """float64[instances], of each alone on its core, with caches as a run before left them on any of ``cores``."""
+def _cycles(
+    micro: dict[str, np.ndarray], workload: Workload, machine: Machine, cores: int
+) -> tuple[np.ndarray, tuple[Note, ...]]:
+    """float64[instances], of each alone on its core, with caches as a run before left them on any of ``cores``; notes
+    on what the trace does not show of its code."""
     profiles = micro_profiles_from(micro)
-    response, _ = core_response(profiles, workload, machine.node, num_cores=cores, warm=True)
-    return np.maximum(instance_cycles(profiles, response, 1 - 1 / cores), 1e-9)
+    response, notes = core_response(profiles, workload, machine.node, num_cores=cores, warm=True)
+    return np.maximum(instance_cycles(profiles, response, 1 - 1 / cores), 1e-9), notes
 
 
 def _instances(
