@@ -56,6 +56,16 @@ def test_codes_below_zero_are_the_initial_task():
     assert many.column("cycles").to_pylist() == [0.0, 1.0]
 
 
+@pytest.mark.contract
+def test_misses_are_known_of_what_was_simulated_in_detail_alone():
+    models = ("interval", "detailed", "fast-forward", "detailed")
+    zero, misses = np.zeros(4, np.int64), np.array([0, 0, 3, 3])
+    model = np.array([MODELS.index(each) for each in models])
+    found = tables.task_instances_table(["f"], *[zero] * 6, misses, misses, model, misses, *[zero] * 5)
+    for cache in ("first", "second", "last"):
+        assert found.column(f"{cache}_cache_misses").to_pylist() == [None, 0, None, 3]
+
+
 # One rank of three operations that end at 100, 300 and 400; before them it computes 60, 150 and 0 ps.
 WORKLOAD = SimpleNamespace(
     **vars(named(("f", "", 0), ("g", "", 0))), rank_offsets=np.array([0, 3]), num_ranks=1, num_operations=3,

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from manyscale.models.workload.notes import changes
+from manyscale.runner.run.plans import tasks
 from manyscale.runner.shipped import folder
 
 EXAMPLE = folder() / "multizone-8-detail.tar.zst"
 
 
 @pytest.mark.slow
-def test_a_plan_of_a_trace(cli, tmp_path: Path) -> None:
-    """Lazy, one core, nothing settles: 2 instances warm up, then the first 3 of each class are samples."""
+def test_a_plan_of_a_trace(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lazy, one core, nothing settles: 2 instances warm up, then the first 3 of each class are samples. What the core
+    says of the code is told."""
+    lost, response = changes("instructions-unknown", "of 3 blocks"), tasks.core_response
+
+    def told(*given: Any, **named: Any) -> Any:
+        found, notes = response(*given, **named)
+        return found, (*notes, lost)
+
+    monkeypatch.setattr(tasks, "core_response", told)
     rules = ["cores=1", "period=lazy", "warm_up=2", "history=3", "rare=0", "longest=null", "scope=class"]
     rules += ["settle=0", "resample_warm_up=0", "admit=finish"]
     given = [part for rule in rules for part in ("--set", rule)]
     done = cli("plan", "--method", "taskpoint", EXAMPLE, *given, "--target", "marenostrum3", "-o", tmp_path / "out")
     assert done.status == 0, done.err
+    assert f"note: {lost}" in done.out.splitlines()
     plan = pq.read_table(tmp_path / "out" / "plan.parquet").to_pydict()
     assert set(plan["element_kind"]) == {"task_instance"}
     assert sum(plan["weight"]) == pytest.approx(1)
