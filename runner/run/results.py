@@ -221,7 +221,7 @@ def statistics(
     makespan = int(end_ps.max(initial=0))
     compute = per_state[:, STATES.index("compute")] if ideal_compute_ps is None else ideal_compute_ps
     most, mean = int(compute.max()), int(compute.sum()) / n
-    as_ideal = "" if ideal_compute_ps is None else ", compute as on an ideal network"
+    computing = "compute" if ideal_compute_ps is None else "compute on an ideal network"
     idle = n * makespan - sum(total.values())
 
     def seconds(picoseconds: float, description: str, kind: Literal["total", "mean"] = "mean") -> Statistic:
@@ -244,11 +244,9 @@ def statistics(
         "application.collectives": Statistic(
             int(np.count_nonzero(kinds >= COLLECTIVES.start)), "1", "count", "calls of collective operations, all ranks"
         ),
-        "application.parallel_efficiency": ratio(mean, makespan, f"mean compute / makespan{as_ideal}"),
-        "application.load_balance": ratio(mean, most, f"mean compute / longest compute of a rank{as_ideal}"),
-        "application.communication_efficiency": ratio(
-            most, makespan, f"longest compute of a rank / makespan{as_ideal}"
-        ),
+        "application.parallel_efficiency": ratio(mean, makespan, f"mean {computing} / makespan"),
+        "application.load_balance": ratio(mean, most, f"mean {computing} / longest {computing} of a rank"),
+        "application.communication_efficiency": ratio(most, makespan, f"longest {computing} of a rank / makespan"),
         "application.serialisation_efficiency": ratio(
             most, ideal_ps, "longest compute of a rank / makespan on an ideal network (no latency, infinite bandwidth)"
         ),
