@@ -30,7 +30,10 @@ VARIANTS: Final = {
 }
 OF_THE_HOST: Final = ("manifest.json", "simulator.json", "units.jsonl")
 VOLATILE_COLUMNS: Final = ("cpu_seconds", "result_path", "status", "attempts")
-PLACES: Final = re.compile(rb"/[\w./-]*/(?=runner/examples|manyscale/runner/examples)|manyscale/(?=runner/examples)")
+PLACES: Final = re.compile(
+    rb"/[\w./-]*/(?=runner/examples|manyscale/runner/examples)|manyscale/(?=runner/examples)"
+    rb"|(?<=nonce-)[0-9a-f]{32}|(?<=nonce=.)[0-9a-f]{32}"  # of pages, which contain places
+)
 
 
 def run(output: Path) -> int:

@@ -292,7 +292,9 @@ def _caches(old: Mapping[str, Any], system: System, measured: Measured) -> dict[
     if left is not None:
         caches[last]["size"] = shown_size(left)
     if measured.prefetches and not any("prefetcher" in each for each in caches.values()):
-        caches[first]["prefetcher"] = {"page": "2 MiB" if measured.prefetches_across_pages else "4 KiB"}
+        caches[first]["prefetcher"] = {
+            "page": "2 MiB" if measured.prefetches_across_pages else shown_size(system.page_bytes)
+        }
     return caches
 
 
