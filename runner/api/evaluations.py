@@ -149,10 +149,10 @@ def evaluate(
 
     Raises UserError for traces of both kinds and what does not go with them, RunError if a run fails.
     """
-    from manyscale.runner.run.evaluation import hardware, profiles, tasks
+    from manyscale.runner.run.evaluation import profiles, tasks
 
     given = [traces] if isinstance(traces, str | PathLike) else list(traces)
-    runs = [Path(each) for each in given if hardware.is_run(Path(each))]
+    runs = [Path(each) for each in given if rundir.is_run(Path(each))]
     if runs:
         if methods is not None or on is not None:
             raise UserError("--method, --on: are of samples; launches of a run are compared with --cycles alone")

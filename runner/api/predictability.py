@@ -84,11 +84,10 @@ def predictability(
     instructions. Raises UserError for what has no task instances, or not what was asked for.
     """
     from manyscale.runner.report import predictability_page
-    from manyscale.runner.run.evaluation.hardware import is_run
     from manyscale.runner.run.questions import predictability as question
 
     path = Path(fspath(trace))
-    if is_run(path):
+    if rundir.is_run(path):
         if (of, by) not in (("auto", "auto"), ("cycles", "instructions"), ("cycles", "auto"), ("auto", "instructions")):
             raise UserError(f"{path}: --of, --by: a run has cycles and instructions; name another for a trace")
         executed = question.of_run(path)

@@ -22,7 +22,6 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.report.text import duration, percent
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.run.questions.compare import is_run
 from manyscale.runner.run.questions.pop import pop_table, run_efficiencies, scaled
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
@@ -221,7 +220,7 @@ def _write_table(table: pa.Table, directory: Path) -> None:
 
 def _chosen(study: Any, changes: Mapping[str, Any]) -> _Run | Asked:
     """One of several: a run or a measured trace as it is, else the study that is to be predicted. Raises UserError."""
-    if isinstance(study, Answer) or (isinstance(study, str | PathLike) and is_run(Path(study))):
+    if isinstance(study, Answer) or (isinstance(study, str | PathLike) and rundir.is_run(Path(study))):
         path = run_path(study)
         return _Run(_label(path), path)
     if changes["target"] is None and isinstance(study, str | PathLike) and is_trace_path(Path(study)):

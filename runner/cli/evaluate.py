@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate, write and print."""
     from manyscale.runner.api.evaluations import evaluate
     from manyscale.runner.api.folders import NUMBERED
-    from manyscale.runner.run.evaluation.hardware import is_run
+    from manyscale.runner.run.directory import is_run
     from manyscale.runner.run.evaluation.profiles import is_profile
     from manyscale.runner.study import parse_assignment
 

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import yaml
 
+from manyscale.models.workload.notes import Note, from_json
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import Outcome
@@ -173,6 +174,29 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if checksum is not None and checksum != kept.checksum_of_text(json.dumps(content)):
         raise UserError(f"{path}: is damaged (its checksum differs); start the run again in another directory")
     return content
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is a run directory."""
+    return (path / "manifest.json").is_file()
+
+
+def check_complete(directory: Path) -> None:
+    """Raises UserError for a sweep, and for a run that has not ended."""
+    status = read_manifest(directory)["status"]
+    if (directory / "points").is_dir():
+        raise UserError(f"{directory}: is a sweep; name one of its points, such as {directory}/points/0000")
+    if status != "complete":
+        raise UserError(f"{directory}: the run is {status}; finish it with run --resume -o DIR")
+
+
+def read_notes(directory: Path) -> list[Note]:
+    """What a run's figures leave out. Raises UserError."""
+    try:
+        content = json.loads((directory / "stats.json").read_text())
+        return list(from_json(json.dumps(content.get("notes", {}).get("list", []))))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{directory}/stats.json: is damaged ({error}); run again with --resume -o DIR") from None
 
 
 def read_resolved(directory: Path) -> Any:

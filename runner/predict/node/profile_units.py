@@ -1,9 +1,8 @@
 """Work units that profile what each task instance of a cell does, whatever the machine (instance_profile.py).
 
 Needed by classes of basic-block vectors and to touch the lines of instances that are not simulated (``instances``:
-instance_profile.py), and by the analytical model (``analytical``: analytical_cell.py). A profile depends on the
-trace, the line size and the number of cores, into which static loops are cut, so a
-study of many machines computes it once.
+instance_profile.py), and by the analytical model (``analytical``: analytical_cell.py). A profile depends on the trace,
+the line size and the number of cores, into which static loops are cut, so a study of many machines computes it once.
 """
 
 from __future__ import annotations
@@ -84,8 +83,7 @@ def cell_inputs(plan: CellPlan, cell: Cell, values: dict[str, Any]) -> tuple[dic
 
 def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit, as the parameters ask for: ``instances``, the arrays of InstanceProfiles of all instances of
-    the
-    rank (those of other iterations have nothing), and ``task_class`` int32[instances], classes of like basic-block
+    the rank (those of other iterations have nothing), and ``task_class`` int32[instances], classes of like basic-block
     vectors; ``analytical``, those of analytical_cell.py."""
     from manyscale.runner.predict.node.open_cell import open_cell
 

@@ -11,7 +11,6 @@ times alone, times are compared.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -24,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manyscale.models.workload.columns import to_numpy
-from manyscale.models.workload.notes import Note, from_json, informs
+from manyscale.models.workload.notes import Note, informs
 from manyscale.models.workload.quantities import parse_frequency_hz
 from manyscale.runner.errors import UserError
 from manyscale.runner.kernel_names import function_name
@@ -126,11 +125,6 @@ def _matched(predicted: Sequence[Launch], other: Sequence[Launch], name: Any) ->
     return [pair for key, places in groups[0].items() for pair in zip(places, groups[1].get(key, []), strict=False)]
 
 
-def is_run(path: Path) -> bool:
-    """Whether a path is a run directory."""
-    return (path / "manifest.json").is_file()
-
-
 def compare(runs: Sequence[Path], file: Path) -> Comparison:
     """Launches of run directories against those in ``file``. Raises UserError for runs without launches, for a file
     that tells no times of launches, and where nothing fits together."""
@@ -138,7 +132,7 @@ def compare(runs: Sequence[Path], file: Path) -> Comparison:
     notes: list[Note] = []
     for run in runs:
         found, own = _of_run(run, file)
-        own += notes_of(run)
+        own += rundir.read_notes(run)
         tables.append(found)
         kernels.append(_by_kernel(found))
         notes += [note for note in own if note not in notes]
@@ -163,26 +157,8 @@ def _of_run(run: Path, file: Path) -> tuple[pa.Table, list[Note]]:
     return _rows(run, launches, pairs, np.arange(1, len(given) + 1), cycles, "cycles", hz), notes
 
 
-def notes_of(run: Path) -> list[Note]:
-    """What the run's figures leave out."""
-    try:
-        content = json.loads((run / "stats.json").read_text())
-        return list(from_json(json.dumps(content.get("notes", {}).get("list", []))))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{run}/stats.json: is damaged ({error}); run again with --resume -o DIR") from None
-
-
-def check_complete(run: Path) -> None:
-    """Raises UserError for a sweep, and for a run that has not ended."""
-    status = rundir.read_manifest(run)["status"]
-    if (run / "points").is_dir():
-        raise UserError(f"{run}: is a sweep; name one of its points, such as {run}/points/0000")
-    if status != "complete":
-        raise UserError(f"{run}: the run is {status}; finish it with run --resume -o DIR")
-
-
 def _launches_of(run: Path) -> pa.Table:
-    check_complete(run)
+    rundir.check_complete(run)
     path = run / "timeline" / "launches.parquet"
     if not path.is_file():
         raise UserError(f"{run}: has no kernel launches, which --cycles are compared with")

@@ -77,24 +77,15 @@ class Side:
         return self.num_ranks == 1 and bool(self.launch_cycles) and not self.figures.get("application.messages")
 
 
-def is_run(path: Path) -> bool:
-    """Whether a path is a run directory."""
-    return (path / "manifest.json").is_file()
-
-
 def load(path: Path, form: str = "auto", cache: Path | None = None) -> Side:
     """A run directory, or a trace with measured times. Raises UserError."""
-    return load_run(path, cache) if is_run(path) else load_trace(path, form, cache)
+    return load_run(path, cache) if rundir.is_run(path) else load_trace(path, form, cache)
 
 
 def load_run(directory: Path, cache: Path | None = None, *, with_workload: bool = True) -> Side:
     """A finished run, from its files; its trace is read again for the workload, unless that is not wanted. Raises
     UserError if it is not finished, damaged, or a sweep."""
-    status = rundir.read_manifest(directory)["status"]
-    if (directory / "points").is_dir():
-        raise UserError(f"{directory}: is a sweep; name one of its points, such as {directory}/points/0000")
-    if status != "complete":
-        raise UserError(f"{directory}: the run is {status}; finish it with run --resume -o DIR")
+    rundir.check_complete(directory)
     try:
         content = json.loads((directory / "stats.json").read_text())
         figures = {name: float(entry["value"]) for name, entry in content.items()}

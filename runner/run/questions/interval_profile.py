@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ class IntervalProfile:
     def num_blocks(self) -> int:
         return self.intervals.num_blocks
 
-    @property
+    @cached_property
     def population(self) -> IntervalPopulation:
         return node_intervals.population_of(self.intervals)
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from manyscale.models.machine import Network
 from manyscale.runner.errors import UserError
-from manyscale.runner.run.questions.compare import is_run, load_run
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.questions.compare import load_run
 from manyscale.runner.run.questions.efficiencies import Efficiencies, of_trace, scaling_table
 from manyscale.runner.run.questions.factors import NAMES, PARALLEL, THREAD, with_threads
 from manyscale.runner.run.results import compute_of_ranks
@@ -36,7 +37,7 @@ _PER_RANK: Final = ("global_efficiency", "computation_scaling", "instruction_sca
 def run_efficiencies(path: Path, network: Network | None = None, cache: Path | None = None) -> Efficiencies:
     """Those of a run directory, or of a trace with measured times; for serialisation and transfer of a trace, its ideal
     run is replayed with the protocol and collectives of ``network``. Raises UserError."""
-    if not is_run(path):
+    if not rundir.is_run(path):
         return of_trace(path, read_workload(WorkloadChoice(path=str(path)), cache), network)
     side = load_run(path, cache, with_workload=False)
     useful = compute_of_ranks(side.ranks, side.num_ranks)

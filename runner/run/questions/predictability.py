@@ -65,9 +65,7 @@ class Executed:
 def of_run(run: Path) -> Executed:
     """Simulated instances of a finished run. Raises UserError for a run without them, or whose times are not all of a
     model of the cores."""
-    from manyscale.runner.run.evaluation.hardware import check_complete, notes_of  # reads measured launches, too
-
-    check_complete(run)
+    rundir.check_complete(run)
     path = run / "timeline" / "task_instances.parquet"
     models = (rundir.read_resolved(run).get("model") or {}) if (run / "resolved.yaml").is_file() else {}
     if not path.is_file():
@@ -90,7 +88,7 @@ def of_run(run: Path) -> Executed:
     kind, names = codes_and_names(table.column("task_type"))
     order, is_executed = execution_order(table)
     order = order[(kind != (names.index(INITIAL) if INITIAL in names else -1))[order]]
-    notes = list(notes_of(run))
+    notes = rundir.read_notes(run)
     if not is_executed:
         text = "instances of a run that has no times of all of them stand in the order of their creation"
         notes.append(informs("order-of-creation", text))
