@@ -148,6 +148,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "node-cell": "manyscale.runner.predict.node.cell_units:simulate_cell",
         "node-intervals": "manyscale.runner.predict.intervals.node_intervals:simulate_intervals",
         "last-uses": "manyscale.runner.predict.intervals.interval_units:find_last_uses",
+        "region-lines": "manyscale.runner.predict.intervals.region_units:find_lines",
+        "sampled-region": "manyscale.runner.predict.intervals.region_units:simulate_regions",
         "sampled-interval": "manyscale.runner.predict.intervals.interval_units:simulate_intervals",
         "node-schedule": "manyscale.runner.predict.node.schedule_units:schedule_rank",
         "gpu-launches": "manyscale.runner.predict.gpu.launch_units:simulate_launches",

@@ -155,6 +155,13 @@ class NodeSimulation:
         )  # fmt: skip
         self._origin_ps = int(self._control["begin_ps"][0])
 
+    def move(self, first_phase: int, end_phase: int) -> None:
+        """Be about phases [``first_phase``, ``end_phase``) from now on, and count from zero; caches and DRAM stay."""
+        if not 0 <= first_phase <= end_phase <= self._program.num_phases:
+            raise ValueError(f"phases {first_phase} to {end_phase} of {self._program.num_phases}")
+        self._control["first_phase"], self._num_phases = first_phase, end_phase - first_phase
+        self.start()
+
     def run(self, watch: Any = None) -> None:
         """All phases, each instance as ``is_detailed`` says. ``watch``: see loop_watch.py. Raises WorkloadError if a
         phase cannot end."""

@@ -103,6 +103,11 @@ def burst(case: Case) -> PhaseSource:
 def simulated(case: Case) -> PhaseSource:
     """Models detailed and interval. Raises UserError where there is nothing to simulate."""
     if case.study.sampling.intervals is not None:
+        tables = case.traced.tables
+        if tables["tasks"].num_rows > case.traced.num_ranks or tables["loop_chunks"].num_rows:
+            from manyscale.runner.predict.intervals.region_source import RegionSource
+
+            return RegionSource(case)
         from manyscale.runner.predict.intervals.interval_source import IntervalSource
 
         return IntervalSource(case)

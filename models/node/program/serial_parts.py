@@ -21,6 +21,24 @@ def serial_parts(program: NodeProgram, piece_ps: np.ndarray, creator_speedup: fl
     first, end = int(program.first_step[0]), int(program.first_step[1])
     action, target = program.step_action[first:end], program.step_target[first:end].astype(np.int64)
     bounds = program.phase_first_step - first
+    place = np.arange(len(action))
+    left, _ = may_be_left(program)
+    alone = ~left & (action == Action.compute)
+    called = ~left & (action == Action.call)
+    found = np.zeros(len(action))
+    found[alone] = piece_ps[target[alone]]
+    found[called] = np.bincount(program.piece_instance, piece_ps, program.num_instances)[target[called]]
+    result = np.bincount(np.searchsorted(bounds, place, "right") - 1, found, minlength=program.num_phases)
+    result = result[: program.num_phases]
+    return np.where(_creates(program), result / creator_speedup, result)
+
+
+def may_be_left(program: NodeProgram) -> tuple[np.ndarray, np.ndarray]:
+    """bool[steps of the initial task], each: whether other instances may be left to do behind the step; whether a group
+    of the initial task is open there. O(steps)."""
+    first, end = int(program.first_step[0]), int(program.first_step[1])
+    action = program.step_action[first:end]
+    bounds = program.phase_first_step - first
     begins = np.repeat(bounds[:-1], np.diff(bounds))  # of each step: where its phase begins
     place = np.arange(len(action))
     nested = bool(np.any(program.parent > 0))
@@ -30,15 +48,7 @@ def serial_parts(program: NodeProgram, piece_ps: np.ndarray, creator_speedup: fl
     opened = _last(place, opens)
     closed = np.maximum(_last(place, closes), begins - 1)
     # a group that ended waited for all that was created in it
-    left = np.where(in_group, opened, _last(place, opens & ~in_group)) > closed
-    alone = ~left & (action == Action.compute)
-    called = ~left & (action == Action.call)
-    found = np.zeros(len(action))
-    found[alone] = piece_ps[target[alone]]
-    found[called] = np.bincount(program.piece_instance, piece_ps, program.num_instances)[target[called]]
-    result = np.bincount(np.searchsorted(bounds, place, "right") - 1, found, minlength=program.num_phases)
-    result = result[: program.num_phases]
-    return np.where(_creates(program), result / creator_speedup, result)
+    return np.where(in_group, opened, _last(place, opens & ~in_group)) > closed, in_group
 
 
 def _last(place: np.ndarray, chosen: np.ndarray) -> np.ndarray:

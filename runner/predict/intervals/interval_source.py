@@ -18,7 +18,7 @@ from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import interval_units, sampled_tables, traced
-from manyscale.runner.predict.intervals.methods import of_one_thread
+from manyscale.runner.predict.intervals.methods import choose
 from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.program import CutProgram, cut, program_of
 from manyscale.runner.predict.intervals.sampled_tables import SampledProgram
@@ -53,6 +53,11 @@ class IntervalSource(PhaseSource):
 
     def __init__(self, case: Case) -> None:
         self._case, self._place = case, case.study.workload.path
+        if case.study.mapping.cores_per_rank > 1:
+            raise UserError(
+                f"{self._place}: has no task instances, so it has one thread, on one core; leave "
+                "mapping.cores_per_rank out"
+            )
         self._thread = case.shared.once("one thread", lambda: OneThread(case.traced, case.study.workload))
 
     def plans(self) -> list[Plan]:
@@ -123,14 +128,8 @@ class IntervalSource(PhaseSource):
         return self._case.shared.once(key, self._choose)
 
     def _choose(self) -> Choice:
-        study = self._case.study
-        assert study.sampling.intervals is not None
-        method = of_one_thread(study.sampling.intervals)
-        assert method is not None  # studies are checked
         try:
-            return method.choose(
-                self._population(), method.rules.model_validate(study.options(IntervalsChoice).rules), study.seed
-            )
+            return choose(self._population(), self._case.study)
         except ValueError as error:
             raise UserError(f"{self._place}: {error}") from None
 

@@ -1,25 +1,46 @@
-"""Methods that choose intervals of one thread: samplers by their names, and points that a file names."""
+"""Methods that choose intervals by basic blocks: samplers by their names, SBBV, and points that a file names."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from manyscale.models.workload.notes import changes, informs
+from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.readers.simpoint_bb import points as simpoint_points
 from manyscale.runner.study.samplers import sampler_named
+from manyscale.sampling.phases import parallel_phases
 from manyscale.sampling.population import Choice, IntervalPopulation
 from manyscale.sampling.sampler import Sampler
 
+if TYPE_CHECKING:
+    from manyscale.runner.study import Study
+
 
 def of_one_thread(name: str) -> Sampler | None:
-    """One that needs no more than the basic blocks of one thread, or points that a file names."""
+    """One that needs no more than the basic blocks of a run, or points that a file names."""
     if (known := sampler_named("interval", name)) is not None:
         return known
     if simpoint_points.is_points(Path(name)):
         return Sampler(lambda population, rules, seed: _given(Path(name), population))
+    if name == "sbbv":
+        return Sampler(
+            lambda population, rules, seed: parallel_phases.choose(population, ("sbbv",), rules, seed),
+            parallel_phases.PhaseRules,
+        )
     return None
+
+
+def choose(population: IntervalPopulation, study: Study) -> Choice:
+    """What a study's method chooses, by its rules. Raises ValueError where the population lacks what it needs."""
+    assert study.sampling.intervals is not None
+    method = of_one_thread(study.sampling.intervals)
+    assert method is not None  # studies are checked
+    rules = method.rules.model_validate(study.options(IntervalsChoice).rules)
+    found: Choice = method.choose(population, rules, study.seed)
+    return found
 
 
 def _given(path: Path, population: IntervalPopulation) -> Choice:

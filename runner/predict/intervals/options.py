@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -13,6 +13,8 @@ from manyscale.runner.registry import names
 
 if TYPE_CHECKING:
     from manyscale.runner.study.schema import Study
+
+MOST_INSTRUCTIONS: Final = 1 << 62
 
 
 class IntervalsChoice(Strict):
@@ -50,6 +52,13 @@ class IntervalsChoice(Strict):
     """The last instructions of the warm-up, which are simulated in detail and not counted."""
 
     @property
+    def warm_up_of_regions(self) -> int:
+        """Instructions that regions before one execute in detail, uncounted."""
+        if self.warm_up == "all":
+            return MOST_INSTRUCTIONS
+        return 0 if self.warm_up is None else int(self.warm_up)
+
+    @property
     def rules(self) -> dict[str, Any]:
         """Of the method."""
         return dict(self.model_extra or {})
@@ -63,9 +72,16 @@ class IntervalsChoice(Strict):
                 raise ValueError("intervals: says how sampling.intervals samples; choose a method there, as simpoint")
             return
         from manyscale.runner.predict.intervals.methods import of_one_thread  # loads what few studies need
+        from manyscale.sampling.phases.parallel_phases import parts_of
 
         if (known := of_one_thread(method)) is None:
-            what = unknown("method", method, names("interval-sampler"), ", and a file of chosen intervals")
+            if (parts := parts_of(method)) is not None:
+                needs = " and ".join(part for part in parts if part != "sbbv")
+                raise ValueError(
+                    f"sampling.intervals: {needs} of {method} need counters of each core, which `manyscale profile "
+                    f"--interval` measures, for `manyscale plan --method {method}` to choose by; sbbv needs none"
+                )
+            what = unknown("method", method, [*names("interval-sampler"), "sbbv"], ", and a file of chosen intervals")
             raise ValueError(f"sampling.intervals: {what}")
         try:
             known.rules.model_validate(self.rules)
@@ -75,6 +91,4 @@ class IntervalsChoice(Strict):
             raise ValueError(f"sampling.intervals: {method} samples model cpu: detailed; choose that model")
         chosen = study.sampling
         if (chosen.ranks, chosen.iterations, chosen.tasks) != ("auto", "auto", "full"):
-            raise ValueError("sampling.intervals: samples one thread's whole run; leave ranks, iterations, tasks out")
-        if study.mapping.cores_per_rank > 1:
-            raise ValueError("sampling.intervals: samples one thread, on one core; leave mapping.cores_per_rank out")
+            raise ValueError("sampling.intervals: samples a program's whole run; leave ranks, iterations, tasks out")

@@ -5,30 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from manyscale.models.node.memory.system import MISSED, SERVED
 from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.runner.predict.intervals.program import CutProgram
 from manyscale.runner.predict.node.tables import CPI_STACKS_SCHEMA, INITIAL
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.sampling.estimate import IntervalEstimate, estimate
-from manyscale.sampling.population import Choice
+from manyscale.sampling.population import Choice, IntervalPopulation
 
 _NOT_LEVELS: Final = 2  # rows of counts that are no cache: main memory, and from elsewhere
-_NOT_CACHES: Final = 6  # parts of the CPI stack that are no cache: four of the core, memory, remote
-_CORE_PARTS: Final = 4
+_CORE_PARTS: Final = 4  # of the CPI stack, before those of caches
+
+
+class Cut(Protocol):
+    """A program in intervals. ``begin`` int64[n + 1]: instructions before each."""
+
+    @property
+    def population(self) -> IntervalPopulation:
+        """Of its intervals."""
+
+    @property
+    def begin(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class SampledProgram:
     """``results``: of the units, restored, in the order of the choice."""
 
-    cut: CutProgram
+    cut: Cut
     choice: Choice
     results: Sequence[Arrays]
 
@@ -63,7 +72,32 @@ class SampledProgram:
     @property
     def seconds(self) -> float:
         """That the program takes."""
-        return self.cpi.value * self.num_instructions / float(self.results[0]["frequency_hz"][0])
+        return self.cpi.value * self.num_instructions / self.frequency_hz
+
+    @property
+    def frequency_hz(self) -> float:
+        return float(self.results[0]["frequency_hz"][0])
+
+    @property
+    def region_cycles(self) -> np.ndarray:
+        """float64[n]: what each interval takes: its own cycles where all were simulated, else the CPI of those that
+        stand for it; together the program's."""
+        population, choice = self.cut.population, self.choice
+        if self.is_whole:
+            return np.asarray(self.joined("cycles"), np.float64)
+        label = choice.label if len(choice.label) else np.zeros(len(population), np.int32)
+        stratum = choice.stratum if len(choice.label) else np.zeros(len(choice.element), np.int32)
+        size = int(max(label.max(), stratum.max())) + 1
+        weight = np.bincount(stratum, choice.weight, size)
+        cpi = np.bincount(stratum, choice.weight * self.joined("cycles") / self.executed, size)
+        of_stratum = np.divide(cpi, weight, out=np.full(size, self.cpi.value), where=weight > 0)
+        cycles = population.instructions * of_stratum[label]
+        return np.asarray(cycles * (self.cpi.value * self.num_instructions / cycles.sum()))
+
+    def estimated(self, name: str) -> np.ndarray:
+        """Of the whole program: the sum of an array of intervals, each as often as it counts."""
+        times = self.choice.weight * self.num_instructions / self.executed
+        return np.asarray(np.tensordot(times, self.joined(name).astype(np.float64), 1))
 
     @property
     def parts(self) -> list[str]:
@@ -72,7 +106,7 @@ class SampledProgram:
 
     @property
     def caches(self) -> list[str]:
-        return self.parts[_CORE_PARTS : len(self.parts) + _CORE_PARTS - _NOT_CACHES]
+        return self.parts[_CORE_PARTS : _CORE_PARTS + self.joined("counts").shape[1] - _NOT_LEVELS]
 
     @cached_property
     def stack(self) -> np.ndarray:
@@ -112,10 +146,10 @@ def statistics(found: SampledProgram) -> dict[str, Statistic]:
 
 def tables(found: SampledProgram) -> dict[str, Any]:
     """``intervals``, a row per interval of the program; ``cpi_stacks`` of the whole program."""
-    return {"intervals": _intervals(found), "cpi_stacks": _stacks(found)}
+    return {"intervals": intervals(found), "cpi_stacks": _stacks(found)}
 
 
-def _intervals(found: SampledProgram) -> pa.Table:
+def intervals(found: SampledProgram) -> pa.Table:
     """Columns: ``interval``, ``begin_instruction``, ``instructions``, ``cluster`` (-1: the method makes none), and of
     those that were simulated, null of others: ``weight``, ``cycles``, ``cpi``, parts of it and hit ratios of caches."""
     population, choice = found.cut.population, found.choice

@@ -76,7 +76,7 @@ class NodeSource(PhaseSource):
             if schedule_units.is_coupled(result):  # the replay says when its instances run
                 continue
             rows = np.arange(offsets[rank], offsets[rank + 1])[computing[offsets[rank] : offsets[rank + 1]]]
-            duration[rows] = _spread(result["compute_ps"], operation[rows], duration[rows])
+            duration[rows] = spread(result["compute_ps"], operation[rows], duration[rows])
         return duration
 
     def coupling(self, done: Done) -> Coupling | None:
@@ -233,7 +233,7 @@ def _share_group(machine: Machine, num_cores: int) -> np.ndarray | None:
     return (np.arange(num_cores) // caches[-1].shared_by_cores).astype(np.int32) if caches else None
 
 
-def _spread(compute_ps: np.ndarray, operation: np.ndarray, traced_ps: np.ndarray) -> np.ndarray:
+def spread(compute_ps: np.ndarray, operation: np.ndarray, traced_ps: np.ndarray) -> np.ndarray:
     """Of each phase before an operation its share of ``compute_ps`` (int64[operations + 1]), by traced time, to the
     ps."""
     until = np.cumsum(traced_ps)

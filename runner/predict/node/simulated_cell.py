@@ -58,9 +58,9 @@ def _in_detail(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
         first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, beside_ps=cell.beside_ps,
         window_cycles=chosen["window"], request=chosen["request"],
-        seed=parameters["seed"], keep_served=True, most_lines=_most_lines(own, cell.node, cores),
+        seed=parameters["seed"], keep_served=True, most_lines=most_lines_of(own, cell.node, cores),
     )  # fmt: skip
-    lines = no_lines(cores) if profiles is None else _lines(profiles, own, cell.node, cores)
+    lines = no_lines(cores) if profiles is None else lines_left(profiles, own, cell.node, cores)
     if chosen["caches"] == "warm" and profiles is not None:
         skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles))
         fill_skipped(simulation.memory, lines)
@@ -74,7 +74,7 @@ def _in_detail(
     return _found(cell, simulation, sampled)
 
 
-def _most_lines(own: np.ndarray | None, node: Node, cores: int) -> int | None:
+def most_lines_of(own: np.ndarray | None, node: Node, cores: int) -> int | None:
     """How many different lines a cell asks for at most, if that is known: prefetchers may ask for others. ``own``
     bool[lines]: of its lines those of which each core has its own."""
     if own is None or any(cache.prefetcher is not None for cache in node.caches.values()):
@@ -102,7 +102,8 @@ def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfile
     return stretches["instance"][last], stretches["core"][last]
 
 
-def _lines(profiles: InstanceProfiles, own: np.ndarray | None, node: Node, num_cores: int) -> SkippedLines:
+def lines_left(profiles: InstanceProfiles, own: np.ndarray | None, node: Node, num_cores: int) -> SkippedLines:
+    """What instances of known profiles leave in caches, if they are not simulated. ``own``: see ``most_lines_of``."""
     caches = [
         (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores) for cache in data_caches(node.caches).values()
     ]

@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import LINE_COLOURS
 from manyscale.runner.report.sections.node import figures_table, part_markers, stack_chart
@@ -55,9 +54,8 @@ def _over_time(page: Page, result: Result) -> str:
 
 
 def _stack(page: Page, result: Result) -> str:
-    assert result.cpi_stacks is not None
-    _, parts = codes_and_names(result.cpi_stacks.column("part"))
-    cycles, instructions = (to_numpy(result.cpi_stacks.column(name)) for name in ("cycles", "instructions"))
-    values = (cycles / instructions)[None, :]
-    looks = part_markers(parts, np.abs(cycles) > 0)
+    head = "intervals.cpi."
+    found = {name.removeprefix(head): each.value for name, each in result.statistics.items() if name.startswith(head)}
+    values = np.array([list(found.values())], np.float64)
+    looks = part_markers(list(found), np.abs(values[0]) > 0)
     return stack_chart(page, "cpi", ("cycles per instruction", "program"), [_WHOLE], looks, values)

@@ -1,0 +1,246 @@
+"""Work units that simulate regions of a parallel program on the cores of a node (regions.py).
+
+A region is a unit of its own, so that any number of workers simulates them side by side; those whose caches are
+``stitched`` are one unit, which simulates them in order. Where caches are filled by last uses, a unit of the first
+stage finds which lines each task instance, and the initial task in each region, has used; they are put where a burst
+schedule of all that precedes the region, in which every instruction takes as long as any other, has them used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from manyscale.models.machine import Node
+from manyscale.models.memory.access_stream import sites_of
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.runner.predict.intervals.options import IntervalsChoice
+from manyscale.runner.predict.intervals.regions import Regions
+from manyscale.runner.predict.node import profile_units
+from manyscale.runner.predict.node.cell_units import READ_OF_NODE, check_machine
+from manyscale.runner.predict.node.instance_ids import ids_in_rank
+from manyscale.runner.predict.node.options import DetailedChoice
+from manyscale.runner.predict.node.rank_part import RankPart
+from manyscale.runner.predict.node.schedule_units import SLEEP, phase_of_pieces
+from manyscale.runner.predict.node.streams import StreamPart
+from manyscale.runner.predict.node.tables import MODELS
+from manyscale.runner.predict.phase_source import Case, Stage
+from manyscale.runner.predict.stored_arrays import noted, restored, stored
+from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
+
+if TYPE_CHECKING:
+    from manyscale.runner.predict.node.open_cell import OpenCell
+
+KIND: Final = "sampled-region"
+LINES: Final = "region-lines"
+VERSION: Final = 1  # raised when results change, by a change of any model that a region is simulated with, too
+_WEIGHTS: Final = (30, 10)  # simulated operations per instruction: in detail, to find lines
+
+
+def lines_stage(regions: Regions, part: RankPart, stream: StreamPart, case: Case) -> Stage:
+    """The unit that finds the lines of instances. Raises UserError for a machine that lacks what the model reads."""
+    check_machine(case.machine)
+    values = _inputs(regions, part, stream)
+    own = {"line_bytes": profile_units.line_bytes_of(case.machine)}
+    key = unit_key(LINES, VERSION, own, [regions.content], seed=0)
+    weight = _WEIGHTS[1] * int(stream.num_accesses.sum())
+    unit = WorkUnit(key, LINES, own, {name: _named(name, regions) for name in values}, max(weight, 1))
+    return Stage(LINES, [unit], {_named(name, regions): value for name, value in values.items()})
+
+
+def stage(
+    regions: Regions, part: RankPart, stream: StreamPart, chosen: np.ndarray, case: Case, fault_ps: np.ndarray,
+    lines: Arrays | None,
+) -> Stage:  # fmt: skip
+    """Units that simulate the regions ``chosen`` (rows of the population, ascending), in their order. ``fault_ps``
+    int64[pieces]: what page faults take; ``lines``: the result of the stage before, if there is one. Raises UserError
+    for a machine that lacks what the model reads."""
+    study, machine = case.study, case.machine
+    check_machine(machine)
+    options = study.options(IntervalsChoice)
+    values = _inputs(regions, part, stream)
+    names = {name: _named(name, regions) for name in values}
+    digest = array_digest(fault_ps)
+    values["faults"], names["faults"] = fault_ps, f"page faults {digest}"
+    line_bytes = profile_units.line_bytes_of(machine)
+    if lines is not None:
+        values["lines"], names["lines"] = lines, f"lines of {line_bytes} bytes of {_named('regions', regions)}"
+    result = []
+    phases = regions.phase[chosen].tolist()
+    for part_of, number in (
+        [(phases, chosen.tolist())]
+        if options.caches == "stitched"
+        else [([phase], [row]) for phase, row in zip(phases, chosen.tolist(), strict=True)]
+    ):
+        warm = [
+            phase if lines is None else regions.begins_before(phase, options.warm_up_of_regions) for phase in part_of
+        ]
+        detailed = study.options(DetailedChoice)
+        own: dict[str, Any] = {
+            "stretches": [list(each) for each in zip(warm, part_of, strict=True)],
+            "cores": study.mapping.cores_per_rank,
+            "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
+            "detailed": detailed.model_dump(mode="json", include={"creation", "request", "window"}),
+            "with_lines": lines is not None,
+            "seed": study.seed,
+        }
+        meaning = own | {
+            "node": machine.node.model_dump(mode="json", include=READ_OF_NODE), "faults": digest,
+            "line_bytes": line_bytes, "profile": profile_units.VERSION,
+        }  # fmt: skip
+        key = unit_key(KIND, VERSION, meaning, [regions.content], seed=study.seed)
+        weight = _WEIGHTS[0] * int(regions.population.instructions[number].sum())
+        parameters = own | {"node": case.machine_content["node"], "regions": number}
+        result.append(WorkUnit(key, KIND, parameters, names, max(weight, 1)))
+    return Stage(KIND, result, {names[name]: value for name, value in values.items()})
+
+
+def _inputs(regions: Regions, part: RankPart, stream: StreamPart) -> dict[str, Any]:
+    return {"part": part, "stream": stream, "regions": regions}
+
+
+def _named(name: str, regions: Regions) -> str:
+    return f"{name} of regions {regions.content}"
+
+
+def find_lines(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit of the first stage: the arrays of InstanceProfiles of all instances of the program and, behind
+    them, of the initial task in each of its phases."""
+    from manyscale.models.cpu.block_windows import block_code  # Numba, as the other
+    from manyscale.models.node.instance_profile import profile_instances
+
+    regions: Regions = inputs["regions"]
+    workload, program = inputs["part"].workload, regions.program
+    of_phase = program.num_instances + phase_of_pieces(program)
+    owner = np.where(program.piece_instance == 0, of_phase, program.piece_instance).astype(np.int32)
+    every = np.zeros(program.num_instances + program.num_phases, np.int32)
+    sites = sites_of(workload)
+    code, site_instruction = block_code(workload, sites)
+    found = profile_instances(
+        replace(program, piece_instance=owner, parent=every), inputs["stream"].open(), regions.pieces, sites, code,
+        site_instruction, line_bytes=parameters["line_bytes"],
+    )  # fmt: skip
+    return stored(found.arrays())
+
+
+def simulate_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit. Results, by region: ``cycles`` float64[n] that pass; ``stack`` float64[n, parts] of these, the
+    mean over cores (``part`` names them), ``core_stack`` float64[n, cores, parts] of each core; ``type_stack``
+    float64[n, types + 1, type parts], the initial task last (``type_part``), and ``type_instructions`` int64[n, types +
+    1]; ``counts`` int64[n, levels + 2, 4] of the memory system; ``core_ps`` int64[n, 3], executing, in the runtime
+    system, serial; ``predicted_ps`` and ``traced_ps`` int64[n, types + 1] of pieces by type; ``frequency_hz``.
+    Of each instance that ran, of all regions: ``instance``, ``id``, ``creator``, ``type``, ``instructions``,
+    ``issued``, ``instance_cycles``, ``first_misses``, ``second_misses``, ``last_misses``; ``num_ids``."""
+    from manyscale.models.node.detailed import OVERHEAD, NodeSimulation
+    from manyscale.models.node.instance_profile import profiles_from
+    from manyscale.models.node.private_stacks import private_lines
+    from manyscale.models.node.program.serial_parts import serial_parts
+    from manyscale.runner.predict.node.open_cell import OpenCell
+    from manyscale.runner.predict.node.sampled_kernel import fill_skipped, skip_all
+    from manyscale.runner.predict.node.simulated_cell import lines_left, most_lines_of
+
+    node, runtime = Node.model_validate(parameters["node"]), RuntimeSystem.model_validate(parameters["runtime"])
+    regions: Regions = inputs["regions"]
+    program, cores, detailed = regions.program, parameters["cores"], parameters["detailed"]
+    cell = OpenCell(
+        inputs["part"].workload, program, inputs["stream"].open(), regions.pieces, regions.creates, 0,
+        program.num_phases, node, runtime, detailed["creation"] == "free", inputs["faults"],
+    )  # fmt: skip
+    profiles = profiles_from(restored(inputs["lines"])) if "lines" in inputs else None
+    own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
+    simulation = NodeSimulation(
+        program, cell.workload, node, cores, runtime, cell.stream, cell.pieces, end_phase=0,
+        empty_ps=cell.creation_ps, beside_ps=cell.beside_ps, window_cycles=detailed["window"],
+        request=detailed["request"], keep_served=True, seed=parameters["seed"],
+        most_lines=most_lines_of(own, node, cores),
+    )  # fmt: skip
+    types = cell.workload.tables["task_types"].num_rows
+    absent = types - 1 - int(program.task_type.max(initial=-1))  # types of the table behind those of the program
+    of_phase = phase_of_pieces(program)
+    issued = cell.issued
+    piece_ps = np.zeros(program.num_pieces, np.int64)
+    found: dict[str, list[np.ndarray]] = {}
+    assert node.frequency_hz is not None
+    for warm, phase in parameters["stretches"]:
+        if profiles is not None:
+            lines = lines_left(profiles, own, node, cores)
+            skip_all(lines, *_run_before(cell, cores, parameters["seed"], warm))
+            fill_skipped(simulation.memory, lines)
+        if warm < phase:
+            simulation.move(warm, phase)
+            simulation.run()
+        simulation.move(phase, phase + 1)
+        simulation.run()
+        result = simulation.result()
+        mine = np.flatnonzero(of_phase == phase)
+        piece_ps[mine] = np.maximum(result.piece_ps[mine], 0)
+        counts = ~cell.creates[mine] & (program.piece_event[mine] != SLEEP) & (piece_ps[mine] > 0)
+        kind = program.task_type[program.piece_instance[mine]].astype(np.int64)
+        kind = np.where(kind < 0, types, kind)
+        rows = np.arange(*program.phase_first_instance[phase : phase + 2])
+        rows = rows[result.instances["start_ps"][rows] >= 0]
+        served = result.served[rows]
+        number, creator = ids_in_rank(program, rows)
+        of_region = {
+            "makespan_ps": result.makespan_ps,
+            "core_stack": result.core_stack[None],
+            "type_stack": np.insert(result.type_stack, [len(result.type_stack) - 1] * absent, 0, axis=0)[None],
+            "type_instructions": np.bincount(kind, cell.pieces.num_instructions[mine], types + 1)[None],
+            "counts": result.counts.sum(axis=0)[None],
+            "predicted_ps": np.bincount(kind[counts], piece_ps[mine][counts], types + 1)[None],
+            "traced_ps": np.bincount(kind[counts], program.piece_ps[mine][counts], types + 1)[None],
+            "instance": program.instance_id[rows].astype(np.int32),
+            "id": number,
+            "creator": creator,
+            "type": program.task_type[rows].astype(np.int32),
+            "instructions": cell.instructions[rows],
+            "issued": issued[rows],
+            "instance_cycles": result.instances["cycles"][rows],
+            "first_misses": served[:, 1:].sum(axis=1),
+            "second_misses": served[:, min(2, served.shape[1] - 2) :].sum(axis=1),
+            "last_misses": served[:, served.shape[1] - 2 :].sum(axis=1),
+        }
+        for name, values in of_region.items():
+            found.setdefault(name, []).append(values)
+    joined = {name: np.concatenate(each) for name, each in found.items()}
+    cycles_per_ps = node.frequency_hz / 1e12
+    phases = np.array([phase for _, phase in parameters["stretches"]])
+    awake_ps = np.where(program.piece_event == SLEEP, 0, piece_ps)
+    overhead = joined["core_stack"][:, :, result.core_parts.index(OVERHEAD)].sum(axis=1) / cycles_per_ps
+    busy = np.bincount(of_phase, awake_ps, minlength=program.num_phases)[phases]
+    joined["core_ps"] = np.stack([busy, overhead, serial_parts(program, awake_ps)[phases]], axis=1)
+    joined |= {
+        "cycles": joined["makespan_ps"] * cycles_per_ps,
+        "stack": joined["core_stack"].mean(axis=1),
+        "part": np.array(result.core_parts),
+        "type_part": np.array(result.parts),
+        "model": np.full(len(joined["instance"]), MODELS.index("detailed"), np.int8),
+        "num_ids": np.array([program.num_instances], np.int64),
+        "frequency_hz": np.array([node.frequency_hz]),
+    }
+    return noted(stored(joined), [*program.notes, *result.notes])
+
+
+def _run_before(cell: OpenCell, cores: int, seed: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """(int[], int[]): rows of profiles (``find_lines``) in the order in which they end in phases [0, ``end``), and the
+    cores that execute them, if every instruction takes as long as any other."""
+    from manyscale.models.node.burst import run_phases
+    from manyscale.models.node.detailed import last_cache_of
+
+    if not end:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    assert cell.node.frequency_hz is not None
+    piece_ps = np.rint(cell.pieces.num_instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
+    stretches = run_phases(
+        cell.program, cores, cell.runtime, piece_ps + cell.creation_ps, 0, end, seed=seed,
+        share_group=last_cache_of(cell.node, cores), keep=True,
+    ).stretches  # fmt: skip
+    row = stretches["instance"].astype(np.int64)
+    row = np.where(row == 0, cell.program.num_instances + stretches["phase"], row)
+    last = np.full(cell.program.num_instances + cell.program.num_phases, -1)
+    last[row] = np.arange(len(row))
+    last = np.sort(last[last >= 0])
+    return row[last], stretches["core"][last]

@@ -1,0 +1,127 @@
+"""A parallel program of one rank, traced at the detailed level, cut into regions: between points where its initial task
+has waited for all others (models/node/program/regions.py).
+
+A program is traced on one thread, so a region is a stretch of the traced stream, too, and is described by the basic
+blocks that all of its task instances and chunks of loops execute, whichever cores they run on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.node.instruction_stream import PieceStream
+from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.workload import Workload, WorkloadError
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.intervals import traced
+from manyscale.runner.predict.intervals.options import IntervalsChoice
+from manyscale.runner.predict.memory.streams import streams_of
+from manyscale.runner.predict.node.creation import creation_pieces
+from manyscale.runner.predict.node.rank_part import RankPart
+from manyscale.runner.predict.node.schedule_units import phase_of_pieces
+from manyscale.runner.predict.node.streams import StreamPart
+from manyscale.runner.predict.units import array_digest
+from manyscale.sampling.phases.traced_intervals import TracedIntervals
+from manyscale.sampling.population import IntervalPopulation
+from manyscale.sampling.vectors import Vectors
+
+_ONE_REGION: Final = (
+    "regions of {at_least:,} instructions, that end where the initial task has waited for all others, make fewer than "
+    "two of the {total:,} that were traced in detail; set intervals.instructions to less"
+)
+
+
+@dataclass(frozen=True)
+class Regions:
+    """``program``: its phases are the regions; ``pieces``: what they execute; ``creates`` bool[pieces]:
+    predict/node/creation.py.
+    ``phase`` int64[n]: of each region that executes instructions, ``population`` of these; ``begin`` int64[n + 1]: the
+    instructions before each; ``bounds`` int64[n + 1]: region i is block executions [bounds[i], bounds[i + 1]).
+    ``content``: digests of all that decides it."""
+
+    program: NodeProgram
+    pieces: PieceStream
+    creates: np.ndarray
+    phase: np.ndarray
+    population: IntervalPopulation
+    begin: np.ndarray
+    bounds: np.ndarray
+    content: str
+
+    def begins_before(self, phase: int, instructions: int) -> int:
+        """The phase to begin with, so that phases of so many instructions precede a phase; or the first one."""
+        at = int(np.searchsorted(self.phase, phase))
+        row = int(np.searchsorted(self.begin, self.begin[at] - instructions, "right")) - 1
+        return phase if instructions <= 0 else int(self.phase[max(row, 0)])
+
+
+def cut(part: RankPart, stream: StreamPart, cores: int, runtime: RuntimeSystem, at_least: int, place: str) -> Regions:
+    """Regions of ``at_least`` instructions each on so many cores. O(executions + instances). Raises UserError, naming
+    ``place``, for a program of one region, without instructions, or that calls MPI inside its phases."""
+    from manyscale.models.node.program.regions import cut_at_waits  # Numba, as the other
+    from manyscale.runner.predict.node.open_cell import open_cell
+
+    workload = part.workload
+    size = workload.column("blocks", "num_instructions").astype(np.int64)
+    if np.any(size < 0):
+        raise UserError(
+            f"{place}: the trace does not say how many instructions its blocks have; trace with --counting, or --route "
+            "qemu"
+        )
+    try:
+        parameters, inputs = {"rank": part.rank, "cores": cores}, {"part": part, "stream": stream}
+        program, opened, pieces = open_cell(parameters, inputs, runtime)
+    except (WorkloadError, ValueError) as error:
+        raise UserError(f"{place}: {error}") from None
+    if program.is_coupled:
+        raise UserError(
+            f"{place}: calls MPI inside phases with tasks, so no region stands alone; leave sampling.intervals out"
+        )
+    creates = creation_pieces(program, workload)
+    counted = np.where(creates, 0, pieces.num_instructions)
+    program = cut_at_waits(program, counted, at_least)
+    of_phase = phase_of_pieces(program)
+    executed = np.bincount(of_phase, counted, program.num_phases)
+    phase = np.flatnonzero(executed)
+    if len(phase) < 2:
+        raise UserError(f"{place}: {_ONE_REGION.format(at_least=at_least, total=int(executed.sum()))}")
+    first = np.full(program.num_phases, np.iinfo(np.int64).max)
+    mine = counted > 0
+    np.minimum.at(first, of_phase[mine], pieces.first_execution[mine])
+    bounds = np.concatenate(([0], first[phase[1:]], [int(stream.num_executions.sum())]))
+    vectors = _vectors(opened.block_ids, bounds, size)
+    own = executed[phase]
+    population = IntervalPopulation(np.arange(len(own)), own, vectors, 1, thread_instructions=own[:, None])
+    begin = np.concatenate(([0], np.cumsum(own.astype(np.int64))))
+    priorities = runtime.model_dump_json(by_alias=True)
+    content = f"{at_least} {cores} {array_digest(bounds, program.phase_first_step)} {priorities}"
+    content = " ".join([content, part.digest, *stream.content])
+    return Regions(program, pieces, creates, phase, population, begin, bounds, content)
+
+
+def with_distances(regions: Regions, workload: Workload, choice: IntervalsChoice, place: str) -> IntervalPopulation:
+    """The population with stack distances of the traced stream in its vectors (traced.py). Raises UserError for several
+    streams, ValueError for lines of no power of two."""
+    streams, sites = streams_of(workload, place)
+    if len(streams) > 1:
+        raise UserError(f"{place}: has the streams of {len(streams)} threads; leave intervals.vectors out")
+    population = regions.population
+    found = TracedIntervals(regions.bounds, np.diff(regions.begin), population.vectors)
+    vectors = traced.signatures(streams[0], sites, found, choice.line_bytes, choice.distance_power)
+    return replace(population, vectors=vectors)
+
+
+def _vectors(block_ids: np.ndarray, bounds: np.ndarray, size: np.ndarray) -> Vectors:
+    """Executions of each block times its instructions. O(executions + regions x blocks)."""
+    blocks, values = [], []
+    for begin, end in pairwise(bounds.tolist()):
+        executed = np.bincount(block_ids[begin:end], minlength=len(size)) * size
+        blocks.append(np.flatnonzero(executed))
+        values.append(executed[blocks[-1]].astype(np.float64))
+    first = np.concatenate(([0], np.cumsum([len(each) for each in blocks])))
+    return Vectors(first, np.concatenate(blocks), np.concatenate(values))
