@@ -109,9 +109,8 @@ class RegionSource(NodeSource):
         duration = workload.column("phases", "duration_ps").copy()
         computing = workload.column("phases", "kind") == PhaseKind.compute
         regions, last = self._regions, workload.num_operations
-        operation = schedule_units.operation_of_phases(regions.program.phase_operation, last)[regions.phase]
-        seconds = found.region_cycles / found.frequency_hz
-        of_operation = np.rint(np.bincount(operation, seconds, last + 1) * 1e12).astype(np.int64)
+        operation = schedule_units.operation_of_phases(regions.program.phase_operation, last)
+        of_operation = np.rint(np.bincount(operation, self._phase_ps(found), last + 1)).astype(np.int64)
         own = workload.column("phases", "operation_id")[computing]
         duration[computing] = spread(of_operation, own, duration[computing])
         return duration
@@ -215,6 +214,17 @@ class RegionSource(NodeSource):
             "half_width": np.array([found.relative_half_width]),
         }  # fmt: skip
         return [cell]
+
+    def _phase_ps(self, found: SampledProgram) -> np.ndarray:
+        """float64[phases]: their shares of what their regions take: of simulated ones as simulated, else by
+        instructions."""
+        regions = self._regions
+        share = regions.phase_instructions.astype(np.float64)
+        size = np.diff(regions.phase)
+        region = np.repeat(np.arange(len(size)), size)
+        share[np.isin(region, self._choice.element)] = found.joined("phase_ps")
+        region_ps = found.region_cycles / found.frequency_hz * 1e12
+        return np.asarray(region_ps[region] * share / np.bincount(region, share)[region])
 
     def _core_use(self, done: Done) -> np.ndarray:
         """int64[4]: as schedule_units' ``core_use_ps``."""

@@ -69,18 +69,16 @@ def stage(
     if lines is not None:
         values["lines"], names["lines"] = lines, f"lines of {line_bytes} bytes of {_named('regions', regions)}"
     result = []
-    phases = regions.phase[chosen].tolist()
-    for part_of, number in (
-        [(phases, chosen.tolist())]
-        if options.caches == "stitched"
-        else [([phase], [row]) for phase, row in zip(phases, chosen.tolist(), strict=True)]
-    ):
-        warm = [
-            phase if lines is None else regions.begins_before(phase, options.warm_up_of_regions) for phase in part_of
-        ]
+    each = [[number] for number in chosen.tolist()]
+    for numbers in [chosen.tolist()] if options.caches == "stitched" else each:
+        stretches = []
+        for number in numbers:
+            first, end = regions.phase[number : number + 2].tolist()
+            warm = first if lines is None else regions.begins_before(number, options.warm_up_of_regions)
+            stretches.append([warm, first, end])
         detailed = study.options(DetailedChoice)
         own: dict[str, Any] = {
-            "stretches": [list(each) for each in zip(warm, part_of, strict=True)],
+            "stretches": stretches,
             "cores": study.mapping.cores_per_rank,
             "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
             "detailed": detailed.model_dump(mode="json", include={"creation", "request", "window"}),
@@ -92,8 +90,8 @@ def stage(
             "line_bytes": line_bytes, "profile": profile_units.VERSION,
         }  # fmt: skip
         key = unit_key(KIND, VERSION, meaning, [regions.content], seed=study.seed)
-        weight = _WEIGHTS[0] * int(regions.population.instructions[number].sum())
-        parameters = own | {"node": case.machine_content["node"], "regions": number}
+        weight = _WEIGHTS[0] * int(regions.population.instructions[numbers].sum())
+        parameters = own | {"node": case.machine_content["node"], "regions": numbers}
         result.append(WorkUnit(key, KIND, parameters, names, max(weight, 1)))
     return Stage(KIND, result, {names[name]: value for name, value in values.items()})
 
@@ -130,10 +128,11 @@ def simulate_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
     """The kind of unit. Results, by region: ``cycles`` float64[n] that pass; ``stack`` float64[n, parts] of these, the
     mean over cores (``part`` names them), ``core_stack`` float64[n, cores, parts] of each core; ``type_stack``
     float64[n, types + 1, type parts], the initial task last (``type_part``), and ``type_instructions`` int64[n, types +
-    1]; ``counts`` int64[n, levels + 2, 4] of the memory system; ``core_ps`` int64[n, 3], executing, in the runtime
+    1]; ``counts`` int64[n, levels + 2, 4] of the memory system; ``core_ps`` float64[n, 3], executing, in the runtime
     system, serial; ``predicted_ps`` and ``traced_ps`` int64[n, types + 1] of pieces by type; ``frequency_hz``.
-    Of each instance that ran, of all regions: ``instance``, ``id``, ``creator``, ``type``, ``instructions``,
-    ``issued``, ``instance_cycles``, ``first_misses``, ``second_misses``, ``last_misses``; ``num_ids``."""
+    ``phase_ps`` int64[]: of the phases of all regions. Of each instance that ran: ``instance``, ``id``, ``creator``,
+    ``type``, ``instructions``, ``issued``, ``instance_cycles``, ``first_misses``, ``second_misses``, ``last_misses``;
+    ``num_ids``."""
     from manyscale.models.node.detailed import OVERHEAD, NodeSimulation
     from manyscale.models.node.instance_profile import profiles_from
     from manyscale.models.node.private_stacks import private_lines
@@ -164,28 +163,29 @@ def simulate_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
     piece_ps = np.zeros(program.num_pieces, np.int64)
     found: dict[str, list[np.ndarray]] = {}
     assert node.frequency_hz is not None
-    for warm, phase in parameters["stretches"]:
+    for warm, first, end in parameters["stretches"]:
         if profiles is not None:
             lines = lines_left(profiles, own, node, cores)
             skip_all(lines, *_run_before(cell, cores, parameters["seed"], warm))
             fill_skipped(simulation.memory, lines)
-        if warm < phase:
-            simulation.move(warm, phase)
+        if warm < first:
+            simulation.move(warm, first)
             simulation.run()
-        simulation.move(phase, phase + 1)
+        simulation.move(first, end)
         simulation.run()
         result = simulation.result()
-        mine = np.flatnonzero(of_phase == phase)
+        mine = np.flatnonzero((of_phase >= first) & (of_phase < end))
         piece_ps[mine] = np.maximum(result.piece_ps[mine], 0)
         counts = ~cell.creates[mine] & (program.piece_event[mine] != SLEEP) & (piece_ps[mine] > 0)
         kind = program.task_type[program.piece_instance[mine]].astype(np.int64)
         kind = np.where(kind < 0, types, kind)
-        rows = np.arange(*program.phase_first_instance[phase : phase + 2])
+        rows = np.arange(*program.phase_first_instance[[first, end]])
         rows = rows[result.instances["start_ps"][rows] >= 0]
         served = result.served[rows]
         number, creator = ids_in_rank(program, rows)
         of_region = {
-            "makespan_ps": result.makespan_ps,
+            "phase_ps": result.makespan_ps,
+            "makespan_ps": result.makespan_ps.sum()[None],
             "core_stack": result.core_stack[None],
             "type_stack": np.insert(result.type_stack, [len(result.type_stack) - 1] * absent, 0, axis=0)[None],
             "type_instructions": np.bincount(kind, cell.pieces.num_instructions[mine], types + 1)[None],
@@ -207,11 +207,14 @@ def simulate_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
             found.setdefault(name, []).append(values)
     joined = {name: np.concatenate(each) for name, each in found.items()}
     cycles_per_ps = node.frequency_hz / 1e12
-    phases = np.array([phase for _, phase in parameters["stretches"]])
     awake_ps = np.where(program.piece_event == SLEEP, 0, piece_ps)
     overhead = joined["core_stack"][:, :, result.core_parts.index(OVERHEAD)].sum(axis=1) / cycles_per_ps
-    busy = np.bincount(of_phase, awake_ps, minlength=program.num_phases)[phases]
-    joined["core_ps"] = np.stack([busy, overhead, serial_parts(program, awake_ps)[phases]], axis=1)
+    busy = np.bincount(of_phase, awake_ps, minlength=program.num_phases)
+    serial = serial_parts(program, awake_ps)
+    of_regions = [
+        [of.sum() for of in (busy[first:end], serial[first:end])] for _, first, end in parameters["stretches"]
+    ]
+    joined["core_ps"] = np.insert(np.array(of_regions, np.float64), 1, overhead, axis=1)
     joined |= {
         "cycles": joined["makespan_ps"] * cycles_per_ps,
         "stack": joined["core_stack"].mean(axis=1),

@@ -38,26 +38,26 @@ _ONE_REGION: Final = (
 
 @dataclass(frozen=True)
 class Regions:
-    """``program``: its phases are the regions; ``pieces``: what they execute; ``creates`` bool[pieces]:
-    predict/node/creation.py.
-    ``phase`` int64[n]: of each region that executes instructions, ``population`` of these; ``begin`` int64[n + 1]: the
-    instructions before each; ``bounds`` int64[n + 1]: region i is block executions [bounds[i], bounds[i + 1]).
+    """``program``: its phases end at waits for all; ``pieces``: what they execute; ``creates`` bool[pieces]:
+    predict/node/creation.py. ``phase`` int64[n + 1]: region i is phases [phase[i], phase[i + 1]), all phases are in
+    one; ``phase_instructions`` int64[phases]. ``population`` of the regions; ``begin`` int64[n + 1]: instructions
+    before each; ``bounds`` int64[n + 1]: region i is block executions [bounds[i], bounds[i + 1]) of the traced stream.
     ``content``: digests of all that decides it."""
 
     program: NodeProgram
     pieces: PieceStream
     creates: np.ndarray
     phase: np.ndarray
+    phase_instructions: np.ndarray
     population: IntervalPopulation
     begin: np.ndarray
     bounds: np.ndarray
     content: str
 
-    def begins_before(self, phase: int, instructions: int) -> int:
-        """The phase to begin with, so that phases of so many instructions precede a phase; or the first one."""
-        at = int(np.searchsorted(self.phase, phase))
-        row = int(np.searchsorted(self.begin, self.begin[at] - instructions, "right")) - 1
-        return phase if instructions <= 0 else int(self.phase[max(row, 0)])
+    def begins_before(self, region: int, instructions: int) -> int:
+        """The phase to begin with, so that regions of so many instructions precede one; or the first one."""
+        row = int(np.searchsorted(self.begin, self.begin[region] - instructions, "right")) - 1
+        return int(self.phase[max(row, 0)])
 
 
 def cut(part: RankPart, stream: StreamPart, cores: int, runtime: RuntimeSystem, at_least: int, place: str) -> Regions:
@@ -86,22 +86,38 @@ def cut(part: RankPart, stream: StreamPart, cores: int, runtime: RuntimeSystem, 
     counted = np.where(creates, 0, pieces.num_instructions)
     program = cut_at_waits(program, counted, at_least)
     of_phase = phase_of_pieces(program)
-    executed = np.bincount(of_phase, counted, program.num_phases)
-    phase = np.flatnonzero(executed)
-    if len(phase) < 2:
+    executed = np.bincount(of_phase, counted, program.num_phases).astype(np.int64)
+    phase = _joined(executed, at_least)
+    if len(phase) < 3:
         raise UserError(f"{place}: {_ONE_REGION.format(at_least=at_least, total=int(executed.sum()))}")
     first = np.full(program.num_phases, np.iinfo(np.int64).max)
     mine = counted > 0
     np.minimum.at(first, of_phase[mine], pieces.first_execution[mine])
-    bounds = np.concatenate(([0], first[phase[1:]], [int(stream.num_executions.sum())]))
+    first = np.minimum.reduceat(first, phase[:-1])
+    bounds = np.concatenate(([0], first[1:], [int(stream.num_executions.sum())]))
     vectors = _vectors(opened.block_ids, bounds, size)
-    own = executed[phase]
+    begin = np.concatenate(([0], np.cumsum(executed)))[phase]
+    own = np.diff(begin).astype(np.float64)
     population = IntervalPopulation(np.arange(len(own)), own, vectors, 1, thread_instructions=own[:, None])
-    begin = np.concatenate(([0], np.cumsum(own.astype(np.int64))))
     priorities = runtime.model_dump_json(by_alias=True)
     content = f"{at_least} {cores} {array_digest(bounds, program.phase_first_step)} {priorities}"
     content = " ".join([content, part.digest, *stream.content])
-    return Regions(program, pieces, creates, phase, population, begin, bounds, content)
+    return Regions(program, pieces, creates, phase, executed, population, begin, bounds, content)
+
+
+def _joined(executed: np.ndarray, at_least: int) -> np.ndarray:
+    """int64[n + 1]: regions of consecutive phases, each as many as it takes to execute so many instructions; what is
+    left is one of its own if it has half as many, else of the last. ``executed`` int64[phases]."""
+    ends, since = [0], 0
+    for phase, instructions in enumerate(executed.tolist()):
+        since += instructions
+        if since >= at_least:
+            ends.append(phase + 1)
+            since = 0
+    if ends[-1] < len(executed) and (2 * since >= at_least or len(ends) == 1):
+        ends.append(len(executed))
+    ends[-1] = len(executed)
+    return np.array(ends, np.int64)
 
 
 def with_distances(regions: Regions, workload: Workload, choice: IntervalsChoice, place: str) -> IntervalPopulation:
