@@ -19,9 +19,10 @@ MOST_INSTRUCTIONS: Final = 1 << 62
 
 class IntervalsChoice(Strict):
     """How ``sampling: {intervals: METHOD}`` samples the stream of a program of one thread
-    (predict/intervals/interval_source.py). It is cut every ``instructions`` at the end of a basic block; all other keys
-    are rules of the method, such as ``per_cluster``. ``vectors`` of intervals say what they execute (``blocks``) or
-    also what it does in memory (``signature``, with ``line_bytes`` and ``distance_power``:
+    (predict/intervals/interval_source.py), or the regions of a parallel one (predict/intervals/region_source.py). It is
+    cut every ``instructions`` at the end of a basic block, or where the initial task next waits for all others; other
+    keys are rules of the method, such as ``per_cluster``. ``vectors`` of intervals say what they execute (``blocks``)
+    or also what it does in memory (``signature``, with ``line_bytes`` and ``distance_power``:
     predict/intervals/traced.py).
 
     ``caches`` at the begin of an interval: ``cold``, empty; ``warm``, having seen the ``warm_up`` instructions before
@@ -29,13 +30,15 @@ class IntervalsChoice(Strict):
     detail and not counted; ``last-uses``, the same behind the lines that all before these used last, in this order; or
     ``stitched``, as the chosen interval before left them: one unit simulates all, one after the other. ``warm_up`` is
     20,000,000 by default where caches are warm, 3,000,000 behind last uses. Of the study's ``detailed``, ``request``
-    alone plays a part.
+    alone plays a part, of regions also ``window`` and ``creation``. They are never ``warm``, and what ``warm_up``
+    there is behind last uses, 1,000,000 by default, is whole regions before them, in detail.
     """
 
     model_config = ConfigDict(extra="allow")
 
     instructions: Count = 1_000_000
-    """The length of an interval in instructions. It ends at the end of a basic block."""
+    """The length of an interval in instructions. It ends at the end of a basic block, a region of a parallel program
+    where the initial task next waits for all others."""
     vectors: Literal["blocks", "signature"] = "blocks"
     """What describes an interval: the basic `blocks` it executes, or a `signature` with its stack distances, too."""
     line_bytes: Count = 64
@@ -47,7 +50,7 @@ class IntervalsChoice(Strict):
     interval before left them), or `cold`."""
     warm_up: CountOrNone | Literal["all"] | None = None
     """Instructions that warm the caches before an interval, or `all`. By default 20,000,000 where caches are warm,
-    3,000,000 behind last uses."""
+    3,000,000 behind last uses, 1,000,000 before regions of a parallel program."""
     pipeline: CountOrNone = 10_000
     """The last instructions of the warm-up, which are simulated in detail and not counted."""
 
@@ -56,7 +59,7 @@ class IntervalsChoice(Strict):
         """Instructions that regions before one execute in detail, uncounted."""
         if self.warm_up == "all":
             return MOST_INSTRUCTIONS
-        return 0 if self.warm_up is None else int(self.warm_up)
+        return 1_000_000 if self.warm_up is None else int(self.warm_up)
 
     @property
     def rules(self) -> dict[str, Any]:
