@@ -129,7 +129,8 @@ class IntervalSource(PhaseSource):
 
     def _choose(self) -> Choice:
         try:
-            return choose(self._population(), self._case.study)
+            study = self._case.study
+            return choose(self._population(), study, study.options(IntervalsChoice).rules)
         except ValueError as error:
             raise UserError(f"{self._place}: {error}") from None
 

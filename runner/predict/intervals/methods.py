@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manyscale.models.workload.notes import changes, informs
-from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.readers.simpoint_bb import points as simpoint_points
 from manyscale.runner.study.samplers import sampler_named
 from manyscale.sampling.phases import parallel_phases
@@ -33,13 +33,12 @@ def of_one_thread(name: str) -> Sampler | None:
     return None
 
 
-def choose(population: IntervalPopulation, study: Study) -> Choice:
+def choose(population: IntervalPopulation, study: Study, rules: Mapping[str, Any]) -> Choice:
     """What a study's method chooses, by its rules. Raises ValueError where the population lacks what it needs."""
     assert study.sampling.intervals is not None
     method = of_one_thread(study.sampling.intervals)
     assert method is not None  # studies are checked
-    rules = method.rules.model_validate(study.options(IntervalsChoice).rules)
-    found: Choice = method.choose(population, rules, study.seed)
+    found: Choice = method.choose(population, method.rules.model_validate(rules), study.seed)
     return found
 
 

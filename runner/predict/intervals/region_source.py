@@ -179,7 +179,7 @@ class RegionSource(NodeSource):
             population = regions.population
             if asked.vectors == "signature":
                 population = with_distances(regions, self._case.traced, asked, self._place)
-            return choose(population, self._case.study)
+            return choose(population, self._case.study, asked.rules)
         except ValueError as error:
             raise UserError(f"{self._place}: {error}") from None
 
