@@ -212,6 +212,7 @@ class RegionSource(NodeSource):
             "type_instructions": type_instructions,
             "predicted_ps": whole("predicted_ps"), "traced_ps": whole("traced_ps"),
             "half_width": np.array([found.relative_half_width]),
+            "num_instructions": np.array([found.num_instructions]),
         }  # fmt: skip
         return [cell]
 
