@@ -25,7 +25,7 @@ from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.notes import Errs, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import lackey, qemu_trace
-from manyscale.runner.tracers import build
+from manyscale.runner.tracers import build, launch
 from manyscale.runner.tracers.launch import Program
 
 ROUTES: Final = ("qemu", "valgrind")
@@ -115,13 +115,14 @@ def is_told_apart(program: Program, route: str, function: str | None) -> bool:
 
 
 def emulator_words(
-    folder: Path, preloaded: Sequence[str], cache: Path, limit_bytes: int | None, skipped: Sequence[Path]
+    folder: Path, preloaded: Sequence[str], cache: Path, limit_bytes: int | None, tracer: Path
 ) -> list[str]:
     """The words before a program that run it under QEMU with the tracer inside. ``folder``: for a file of each process;
-    ``preloaded``: libraries of the program; ``skipped``: those whose code is not recorded. Raises UserError where QEMU
-    or a compiler is missing."""
+    ``preloaded``: libraries of the program, of which the ``tracer`` and OpenMP's runtime systems are not recorded.
+    Raises UserError where QEMU or a compiler is missing."""
     words = [str(build.qemu_plugin(cache)), f"folder={folder.resolve()}", "marks=1"]
-    words += [f"skip={os.path.realpath(path)}" for path in skipped]
+    # wherever a program finds its runtime system: several may be installed
+    words += [f"skip={each}" for each in (os.path.realpath(tracer), *launch.RUNTIME_FILES)]
     words += [] if limit_bytes is None else [f"limit={limit_bytes}"]
     plugin = ",".join(word.replace(",", ",,") for word in words)
     return [

@@ -22,6 +22,8 @@ from typing import Final
 
 from manyscale.runner.errors import UserError
 
+# how the names of LLVM's OpenMP runtime begin, which runs GCC's programs, too
+RUNTIME_FILES: Final = ("libomp.so", "libomp-", "libiomp5.so")
 # a runtime system with these runs one thread, as MUSA traces
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1", "OMP_DYNAMIC": "false"}
 _MPI_LAUNCHERS: Final = ("mpirun", "mpiexec", "orterun", "prterun", "srun", "aprun", "jsrun", "mpirun_rsh")
@@ -62,7 +64,7 @@ def find_program(command: Sequence[str], library: str | None = None) -> Program:
     if is_static(path):
         raise UserError(f"{path}: is statically linked, so that no tracer can be loaded into it; link it dynamically")
     needed = _needed(path)
-    runtimes = {"libomp": ("libomp.so", "libiomp5.so"), "libgomp": ("libgomp.so",)}
+    runtimes = {"libomp": RUNTIME_FILES, "libgomp": ("libgomp.so",)}
     runtime = next((name for name, prefixes in runtimes.items() if _any(needed, *prefixes)), None)
     seen = next((name for prefix, name in _LIBRARIES.items() if _any(needed, prefix)), None)
     if seen is None and any(_base(word) in _MPI_LAUNCHERS for word in command[: found[0][0]]):

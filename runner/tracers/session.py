@@ -132,11 +132,6 @@ def _record(
     return workload, status
 
 
-def _runtimes(program: launch.Program, cache: Path) -> list[Path]:
-    """Libraries that are no part of the program: the tracer, and the OpenMP runtime."""
-    return [build.tracer(program.library, cache), *([launch.libomp()] if program.runtime else [])]
-
-
 def write_header(raw: Path, name: str, level: str, command: Sequence[str], program: launch.Program) -> None:
     """Say in the folder ``raw`` what is recorded there, and under which name its workload is read."""
     header: dict[str, Any] = {
@@ -166,7 +161,8 @@ def _run(
     environment = {"MANYSCALE_TRACE_DIR": str(raw.resolve()), "MANYSCALE_TRACE_LEVEL": str(LEVELS[level])}
     if program.library or what.counters:
         environment |= counters.environment(what.counters, at_events=LEVELS[level] == LEVELS["tasks"])
-    preloaded = [str(build.tracer(program.library, cache))]
+    tracer = build.tracer(program.library, cache)
+    preloaded = [str(tracer)]
     if LEVELS[level] >= LEVELS["tasks"]:
         environment |= launch.ONE_THREAD
         preloaded += [str(launch.libomp())] if program.runtime == "libgomp" else []
@@ -181,7 +177,7 @@ def _run(
     before: list[str] = []
     if level == "detailed" and what.is_emulated:
         environment |= emulated.ENVIRONMENT | emulated.OF_MPI | {"MANYSCALE_TRACE_EMULATED": "1"}
-        before = emulated.emulator_words(raw, preloaded, cache, what.max_bytes, _runtimes(program, cache))
+        before = emulated.emulator_words(raw, preloaded, cache, what.max_bytes, tracer)
     else:
         environment["LD_PRELOAD"] = ":".join(preloaded)
     write_header(raw, directory.resolve().name, level, command, program)

@@ -1,8 +1,8 @@
 /* Basic blocks and memory accesses of an unmodified x86-64 or AArch64 program under QEMU's user-mode emulation: a TCG plugin.
 
    Arguments: out=FILE, or folder=DIR for a file PID.emulated; entry=OFFSET, to record only while a function runs (its
-   entry, counted from the start of the program's code); limit=BYTES of the file; skip=PATH of a library whose code is
-   not recorded; marks=1: recording begins and ends, and segments end, where the tracer inside the program says so
+   entry, counted from the start of the program's code); limit=BYTES of the file; skip=LIBRARY whose code is not recorded, by
+   its path or by how its file's name begins; marks=1: recording begins and ends, and segments end, where the tracer inside the program says so
    (MS_TELL of trace.h). The plugin interface of QEMU 6.0 to 8.1 (API version 1), as far as it is
    used, is declared here; distributions do not package its header.
 
@@ -209,8 +209,8 @@ static int flow_of(const unsigned char *code, size_t size) {
 }
 
 /* ---- what is not the program's own ---- */
-#define MOST_SKIPPED 4
-static const char *skipped[MOST_SKIPPED]; /* paths of libraries */
+#define MOST_SKIPPED 8
+static const char *skipped[MOST_SKIPPED]; /* libraries: paths, and beginnings of names */
 static int num_skipped, hidden;
 /* Of the program, of a library of the system's, or of one that is skipped: what those call of the system's is skipped,
    too. Ranges are of the emulator's own memory. */
@@ -218,6 +218,13 @@ enum { PROGRAM, SYSTEM, SKIPPED };
 static struct range { uintptr_t low, high; int owner; } ranges[4096];
 static int num_ranges;
 static int is_for_skipped; /* a skipped library ran last, or called what runs */
+
+static int is_skipped(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    for (int i = 0; i < num_skipped; i++)
+        if (strchr(skipped[i], '/') ? !strcmp(path, skipped[i]) : !strncmp(name, skipped[i], strlen(skipped[i]))) return 1;
+    return 0;
+}
 
 static void read_ranges(void) {
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -228,9 +235,8 @@ static void read_ranges(void) {
         unsigned long long start, end;
         path[0] = 0;
         if (sscanf(line, "%llx-%llx %*s %*s %*s %*s %4351[^\n]", &start, &end, path) < 2) continue;
-        int owner = !strncmp(path, "/lib", 4) || !strncmp(path, "/usr/lib", 8) ? SYSTEM : PROGRAM;
-        for (int i = 0; i < num_skipped; i++)
-            if (!strcmp(path, skipped[i])) owner = SKIPPED;
+        int is_system = !strncmp(path, "/lib", 4) || !strncmp(path, "/usr/lib", 8);
+        int owner = is_skipped(path) ? SKIPPED : is_system ? SYSTEM : PROGRAM;
         ranges[num_ranges++] = (struct range){(uintptr_t)start, (uintptr_t)end, owner};
     }
     fclose(maps);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tracer_programs import PROGRAMS, Mpi, need, need_libomp
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.operation_tables import KIND_NAMES
-from manyscale.runner.tracers import emulated
+from manyscale.runner.tracers import emulated, launch
 from manyscale.runner.tracers.build import NATIVE
 
 pytestmark = pytest.mark.slow
@@ -101,14 +102,20 @@ def test_tasks_under_qemu(traced: Callable[..., Any], compiled: Callable[..., Pa
     assert [counts for counts in touched.values() if len(counts) > 2] == [[20, 40, 60, 80]]
 
 
-def test_marked_iterations_under_qemu(traced: Callable[..., Any], compiled: Callable[..., Path]) -> None:
-    """Of a program without MPI, too, only the chosen ones are recorded: the second and the third."""
+def test_marked_iterations_under_qemu(
+    traced: Callable[..., Any], compiled: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a program without MPI, too, only the chosen ones are recorded: the second and the third. Nothing of its
+    runtime system is, wherever that lies."""
     need_libomp()
+    shutil.copy(launch.libomp(), tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     need(emulated.EMULATOR)
     program = compiled(SOURCES / "marked.c", "clang", *FLAGS, f"-I{NATIVE}")
     trace = traced([program], "--level", "detailed", "--route", "qemu", "--iterations", "2-3")
     assert trace.status == 0, trace.err
     assert [stores for *_, stores in accesses(trace.workload, "touch") if stores] == [200] * 3 + [300] * 3
+    assert set(trace.workload.tables["blocks"].column("module").to_pylist()) == {program.name}
 
 
 def test_a_program_of_aarch64(
