@@ -219,13 +219,13 @@ def _rows(workload: Workload) -> _Rows:
     ranks = np.concatenate((task_rank[task], workload.column("loop_chunks", "rank")[chunk]))[order]
     types = np.concatenate((workload.column("tasks", "task_type_id")[task], loop_type[chunk]))[order]
     time = np.concatenate((workload.column("tasks", "cpu_ps")[task], workload.column("loop_chunks", "cpu_ps")[chunk]))
-    unknown = workload.tables["task_types"].num_rows  # the last of the names
+    unknown = _rows_of(workload, "task_types")  # the last of the names
     return _Rows(ranks, np.where(types < 0, unknown, types), tasks, chunks, time[order] / 1000)
 
 
 def _chunks(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
-    """(events that begin chunks, rows of ``loop_chunks``) of those that have one: the k-th chunk event of a loop is its
-    k-th chunk."""
+    """(events that begin chunks, rows of ``loop_chunks``) of those that have one: a chunk event is of the loop that its
+    task instance is in, and names the chunk's first iteration."""
     kind, task, value = (workload.column("events", name) for name in ("kind", "task_instance_id", "value"))
     rank = workload.column("events", "rank")
     loop_of: dict[tuple[int, int], list[int]] = {}

@@ -85,8 +85,7 @@ def sampled_intervals(trace: str, interval: int) -> SampledIntervals:
         raise UserError(f"{trace}: has no samples")
     if not profile.has_common_clock:
         raise UserError(f"{trace}: samples have no times, which order the threads; print with 'perf script -F +time'")
-    events = list(profile.events)
-    event = main_event(events)
+    event = main_event(list(profile.events))
     if event == "samples":
         raise UserError(f"{trace}: samples do not say what they stand for; print with 'perf script -F +period,event'")
     order = np.argsort(rows["time_ns"], kind="stable")
@@ -111,7 +110,8 @@ def sampled_intervals(trace: str, interval: int) -> SampledIntervals:
     codes, block = np.unique(innermost[main["stack"]], return_inverse=True)
     kept = place < number
     instructions = _sums(place[kept], of_thread[kept], main["count"][kept], number, len(threads))
-    counters, notes = _counters(profile, rows, main["time_ns"][last], threads, number)
+    others = {name: code for name, code in profile.events.items() if name != event}
+    counters, notes = _counters(others, rows, main["time_ns"][last], threads, number)
     vectors = _vectors(place[kept], of_thread[kept] * len(codes) + block[kept], main["count"][kept], number)
     population = IntervalPopulation(
         np.arange(number), instructions.sum(axis=1), vectors, len(threads),
@@ -126,9 +126,7 @@ def sampled_intervals(trace: str, interval: int) -> SampledIntervals:
     notes.append(informs("blocks-by-address", text, path.name))
     names = [profile.names[0, thread] for thread in threads.tolist()]
     name = path.name.split(".")[0]
-    return SampledIntervals(
-        name, interval, event, names, len(main["count"]), len(codes), population, in_order(notes)
-    )  # fmt: skip
+    return SampledIntervals(name, interval, event, names, len(main["count"]), len(codes), population, in_order(notes))
 
 
 def _sums(place: np.ndarray, of_thread: np.ndarray, count: np.ndarray, number: int, threads: int) -> np.ndarray:
@@ -145,19 +143,17 @@ def _vectors(place: np.ndarray, column: np.ndarray, count: np.ndarray, number: i
 
 
 def _counters(
-    profile: Profile, rows: dict[str, np.ndarray], end_ns: np.ndarray, threads: np.ndarray, number: int
+    events: dict[str, int], rows: dict[str, np.ndarray], end_ns: np.ndarray, threads: np.ndarray, number: int
 ) -> tuple[dict[str, np.ndarray], list[Note]]:
-    """float64[number, threads] by name, of the other events; ``end_ns`` of each interval."""
+    """float64[number, threads] by name, of ``events``; ``end_ns`` of each interval."""
     found: dict[str, np.ndarray] = {}
     notes: list[Note] = []
     place = np.searchsorted(end_ns, rows["time_ns"], "left")
     thread = np.minimum(np.searchsorted(threads, rows["thread"]), len(threads) - 1)
     is_known = (place < number) & (threads[thread] == rows["thread"])
-    for name, code in profile.events.items():
+    for name, code in events.items():
         mine = is_known & (rows["event"] == code)
         column = _column(name)
-        if name == main_event(list(profile.events)):
-            continue
         if column in found:  # the first one has the name that ``plan`` knows
             column = name
         found[column] = _sums(place[mine], thread[mine], rows["count"][mine], number, len(threads))
