@@ -42,7 +42,8 @@ _LOOKS: Final = {
 
 
 def workload(name: str, table: pa.Table) -> dict[str, Any] | None:
-    """Plotly's figure of a table of ``manyscale show`` by its name; None where it has none, or a single row."""
+    """Plotly's figure of a table of ``manyscale show`` by its name; None where it has none, or a single row. What is
+    left out of a long table its axis says."""
     look = _LOOKS.get(name)
     if look is None or table.num_rows < 2:
         return None
@@ -66,7 +67,9 @@ def workload(name: str, table: pa.Table) -> dict[str, Any] | None:
     if name == "speed_up":
         ideal = {"type": "scatter", "mode": "lines", "name": "ideal", "x": x, "y": x, "hoverinfo": "skip"}
         data.append(ideal | {"line": {"color": GREY, "dash": "dot", "width": 1.5}})
-    x_axis = axis(look.x_title, **({"type": "category"} if is_bar else {}))
+    left_out = f" (the first {MOST_BARS} of {table.num_rows:,})" if is_bar and shown.num_rows < table.num_rows else ""
+    left_out = f" (one in {step})" if step > 1 else left_out
+    x_axis = axis(f"{look.x_title}{left_out}".strip(), **({"type": "category"} if is_bar else {}))
     if name == "speed_up":
         x_axis |= {"type": "log", "tickmode": "array", "tickvals": x, "ticktext": [f"{each:,}" for each in x]}
     y_axis = axis(look.y_title, type=look.y_type, **({"rangemode": "tozero"} if look.y_type == "linear" else {}))

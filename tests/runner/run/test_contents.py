@@ -19,7 +19,7 @@ import manyscale as ms
 from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.task_tables import EventKind
-from manyscale.runner.report import workload_page
+from manyscale.runner.report import figures, workload_page
 from manyscale.runner.run.questions.contents import communication, contents, launches, profiles, task_graph, uses
 
 CHOLESKY = Path(__file__).parents[2] / "data" / "detail" / "cholesky-4.omt.xz"
@@ -215,6 +215,17 @@ def test_counters_of_phases_and_tasks() -> None:
     assert found.tables["counters"].to_pylist() == [
         {"counter": "cycles", "of": "task instances", "counted": 2, "total": 14.0}
     ]
+
+
+def test_figures_of_long_tables_say_what_they_leave_out() -> None:
+    ranks = pa.table({"rank": range(4001), "compute_ps": range(4001)})
+    kernels = pa.table({"kernel": [f"k{n}" for n in range(201)], "warp_instructions": range(201)})
+    titles = [
+        figures.workload(name, table.slice(0, rows))["layout"]["xaxis"]["title"]["text"]  # type: ignore[index]
+        for name, table in (("ranks", ranks), ("kernels", kernels))
+        for rows in (200, 9999)
+    ]
+    assert titles == ["rank", "rank (one in 3)", "", "(the first 200 of 201)"]
 
 
 def test_sizes_of_messages_by_powers_of_two() -> None:
