@@ -7,23 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.cpu.block_windows import BlockCode
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.node.instance_profile import InstanceProfiles, profile_instances
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.program.node_program import NodeProgram
-from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 
 @dataclass(frozen=True)
 class Op:
-    """An instruction: registers that make the address (or all that it reads), those it writes; loads, stores."""
+    """An instruction's loads and stores."""
 
-    reads: tuple[int, ...] = ()
-    writes: tuple[int, ...] = ()
     loads: int = 0
     stores: int = 0
-    kind: Kind = Kind.other
 
 
 Execution = tuple[int, tuple[int, ...]]  # block, addresses
@@ -33,7 +28,6 @@ def profiles_of(
     blocks: Sequence[Sequence[Op]], pieces: Sequence[tuple[int, Sequence[Execution]]], num_instances: int | None = None
 ) -> InstanceProfiles:
     """The profile of ``pieces`` (instance, executions), executed one after the other."""
-    code, sites, within = _code(blocks)
     ids = [block for _, executed in pieces for block, _ in executed]
     addresses = [address for _, executed in pieces for _, accessed in executed for address in accessed]
     ends = np.cumsum([0] + [len(executed) for _, executed in pieces])
@@ -43,31 +37,21 @@ def profiles_of(
     owner = np.array([instance for instance, _ in pieces], np.int32)[order]
     stream = InstructionStream(0, np.array(ids, np.int32), np.array(addresses, np.uint64), ends, accesses)
     where = PieceStream(ends[:-1][order], ends[1:][order], accesses[:-1][order], np.zeros(len(pieces), np.int64))
-    return profile_instances(_program(owner, count), stream, where, sites, code, within)
+    return profile_instances(
+        _program(owner, count), stream, where, _sites(blocks), np.array([len(block) for block in blocks])
+    )
 
 
-def _code(blocks: Sequence[Sequence[Op]]) -> tuple[BlockCode, Sites, np.ndarray]:
-    ops = [op for block in blocks for op in block]
-    first = np.cumsum([0] + [len(block) for block in blocks])
-    sources = [len(op.reads) if op.loads else 0 for op in ops]
-    registers = [register for op in ops for register in op.reads + op.writes]
-    starts = np.cumsum([0] + [len(op.reads) + len(op.writes) for op in ops])
-    destinations = starts[:-1] + [len(op.reads) for op in ops]
-    code = BlockCode(
-        first, np.array([op.kind for op in ops], np.int8), np.array([op.loads for op in ops], np.int16),
-        np.array([op.stores for op in ops], np.int16), np.zeros(len(ops), bool), starts,
-        np.append(starts[:-1] + sources, starts[-1]), np.append(destinations, starts[-1]),
-        np.array(registers, np.int16),
-    )  # fmt: skip
+def _sites(blocks: Sequence[Sequence[Op]]) -> Sites:
     rows = [
-        (b, i, is_store)
+        (b, is_store)
         for b, block in enumerate(blocks)
-        for i, op in enumerate(block)
+        for op in block
         for is_store in [False] * op.loads + [True] * op.stores
     ]
-    block, within, is_store = np.array(rows, np.int64).reshape(-1, 3).T
+    block, is_store = np.array(rows, np.int64).reshape(-1, 2).T
     offsets = np.concatenate(([0], np.cumsum(np.bincount(block, minlength=len(blocks)))))
-    return code, Sites(block.astype(np.int32), is_store.astype(bool), np.full(len(block), 8, np.int32), offsets), within
+    return Sites(block.astype(np.int32), is_store.astype(bool), np.full(len(block), 8, np.int32), offsets)
 
 
 def _program(piece_instance: np.ndarray, num_instances: int) -> NodeProgram:

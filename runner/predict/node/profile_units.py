@@ -28,7 +28,7 @@ from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 
 KIND: Final = "node-profile"
-VERSION: Final = 4  # raised when results change, by a change of the profile or of how programs are built, too
+VERSION: Final = 5  # raised when results change, by a change of the profile or of how programs are built, too
 
 
 def wanted(study: Study) -> dict[str, bool]:
@@ -100,13 +100,15 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
 
 
 def _instances(program: Any, stream: Any, pieces: Any, workload: Workload, line_bytes: int) -> Arrays:
-    from manyscale.models.cpu.block_windows import block_code
     from manyscale.models.node.instance_profile import profile_instances
     from manyscale.sampling.taskpoint.classes import find_classes
 
     sites = sites_of(workload)
-    code, site_instruction = block_code(workload, sites)
-    profiles = profile_instances(program, stream, pieces, sites, code, site_instruction, line_bytes=line_bytes)
+    said = workload.column("blocks", "num_instructions").astype(np.int64)
+    shown = np.bincount(workload.column("instructions", "block_id"), minlength=len(said))
+    accesses = np.diff(sites.offsets)
+    size = np.where(shown > 0, shown, np.maximum(np.maximum(said, accesses), 1))
+    profiles = profile_instances(program, stream, pieces, sites, size, line_bytes=line_bytes)
     classes = find_classes(
         profiles.first_vector, profiles.vector_block, profiles.vector_instructions, program.task_type.astype(np.int64)
     )
