@@ -1,16 +1,17 @@
-"""What it costs that an input outgrows caches in which the traced ones stayed, as a work unit.
+"""What it costs that an input outgrows caches in which the traced ones stayed, as work units.
 
-The largest traced stream is executed by the dataflow model twice: with the distances that it has, and with those that
-its accesses would have at the input (models/memory/amm/moved_distances.py). In both, SDCM says which level serves an
-access at its distance, so that the difference is what the distances cost, with all overlap. Page distances grow as the
-line distances of the same access. What the prefetcher foresees, and which branches are mispredicted, is as traced.
+The largest traced stream is executed by the dataflow model with the distances that it has, and once more for each input
+with those that its accesses would have there (models/memory/amm/moved_distances.py). In all, SDCM says which level
+serves an access at its distance, so that the difference is what the distances cost, with all overlap. Page distances
+grow as the line distances of the same access. What the prefetcher foresees, and which branches are mispredicted, is as
+traced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -30,8 +31,9 @@ from manyscale.runner.predict.memory.stream_units import EXECUTED, ProgramStream
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 
 KIND: Final = "memory-outgrown"
-VERSION: Final = 1  # raised when results change, by a change of moved_distances or sdcm, too
+VERSION: Final = 2  # raised when results change, by a change of moved_distances or sdcm, too
 _LEVEL: Final = 7  # mask of a level in a code
+Moved: TypeAlias = Callable[[np.ndarray, np.ndarray, int], np.ndarray]  # of sites, distances, and accesses before
 
 
 @dataclass(frozen=True)
@@ -47,59 +49,65 @@ class Outgrown:
         columns = [getattr(each, name) for each in (self.traced, self.grown) for name in ("site", "distance", "count")]
         return array_digest(*columns, self.label)
 
+    @property
+    def moved(self) -> Moved:
+        """What the accesses of the traced run have at the other input. O(rows log rows)."""
+        moves = MovedDistances(self.traced, self.grown)
+        return lambda site, distance, first: moves.at(self.label[site], distance, first)
+
 
 def unit_of(
-    run: int, size: int, outgrown: Outgrown, content: Sequence[str], machine: Machine, node: Any, num_accesses: int,
-    *, steady: bool,
+    run: int, size: int | None, outgrown: Outgrown | None, content: Sequence[str], machine: Machine, node: Any,
+    num_accesses: int, *, steady: bool,
 ) -> WorkUnit:  # fmt: skip
-    """The unit for traced run number ``run``, of ``num_accesses``, at input ``size``. Its inputs are ``streams``, a
-    ProgramStreams, and ``outgrown``."""
+    """The unit for traced run number ``run``, of ``num_accesses``, with its distances at input ``size``; both None: as
+    they are. Its inputs are ``streams``, a ProgramStreams, and ``outgrown``."""
     own = {"run": run, "steady": steady}
     meaning = own | {"node": machine.node.model_dump(mode="json"), "dataflow": dataflow.VERSION}
-    key = unit_key(KIND, VERSION, meaning, [*content, outgrown.digest], seed=0)
-    inputs = {"streams": "streams", "outgrown": shared_name(size)}
-    return WorkUnit(key, KIND, own | {"node": node}, inputs, weight=max(6 * num_accesses, 1))
+    inputs = {"streams": "streams"}
+    if outgrown is not None:
+        content, inputs = [*content, outgrown.digest], inputs | {"outgrown": shared_name(size)}
+    key = unit_key(KIND, VERSION, meaning, list(content), seed=0)
+    return WorkUnit(key, KIND, own | {"node": node}, inputs, weight=max(3 * num_accesses, 1))
 
 
-def shared_name(size: int) -> str:
+def shared_name(size: int | None) -> str:
     return f"outgrown {size}"
 
 
 def predict_outgrown(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
-    """The kind of unit. Results: ``added_ps`` float64[parts] per instruction, beyond what the traced distances take, in
-    the order of the dataflow model's parts. O(instructions + accesses log(distinct lines))."""
+    """The kind of unit. Results: ``parts_ps`` float64[parts] per instruction, in the order of the dataflow model's
+    parts. O(instructions + accesses log(distinct lines))."""
     streams: ProgramStreams = inputs["streams"]
-    outgrown: Outgrown = inputs["outgrown"]
+    outgrown: Outgrown | None = inputs.get("outgrown")
     node = Node.model_validate(parameters["node"])
     batches = streams.batches({"run": parameters["run"]})
     _, executions = counted(batches, streams.sites)
     per_block = np.bincount(streams.program.column("instructions", "block_id"), minlength=len(executions))
     windows = dataflow.windows(int(executions.sum()), int(executions @ per_block), EXECUTED)
-    moves = MovedDistances(outgrown.traced, outgrown.grown)
-    found = []
-    for moved in (None, moves):
-        core, served = Dataflow(streams.program, node), _ServedByDistance(node, streams.sites, outgrown.label)
-        if parameters["steady"]:
-            for block_ids, addresses in batches():
-                core.warm(block_ids, addresses)
-                served.codes(block_ids, addresses, None)
-        first = 0
+    core, served = Dataflow(streams.program, node), _ServedByDistance(node, streams.sites)
+    moved = None if outgrown is None else outgrown.moved
+    if parameters["steady"]:
         for block_ids, addresses in batches():
-            codes = served.codes(block_ids, addresses, moved)
-            inside = np.clip(windows, first, first + len(block_ids)) - first
-            core.execute(block_ids, addresses, windows=inside[inside[:, 1] > inside[:, 0]], levels=codes)
-            first += len(block_ids)
-        runtime = core.runtime()
-        found.append(np.array(list(runtime.parts_ps.values()), np.float64) / max(runtime.num_instructions, 1))
-    return {"added_ps": found[1] - found[0]}
+            core.warm(block_ids, addresses)
+            served.codes(block_ids, addresses, None)
+    first = 0
+    for block_ids, addresses in batches():
+        codes = served.codes(block_ids, addresses, moved)
+        inside = np.clip(windows, first, first + len(block_ids)) - first
+        core.execute(block_ids, addresses, windows=inside[inside[:, 1] > inside[:, 0]], levels=codes)
+        first += len(block_ids)
+    runtime = core.runtime()
+    parts = np.array(list(runtime.parts_ps.values()), np.float64)
+    return {"parts_ps": parts / max(runtime.num_instructions, 1)}
 
 
 class _ServedByDistance:
     """Which level serves each access, by its distance."""
 
-    def __init__(self, node: Node, sites: Sites, label: np.ndarray) -> None:
+    def __init__(self, node: Node, sites: Sites) -> None:
         caches = data_caches(node.caches)
-        self._sites, self._label = sites, label
+        self._sites = sites
         self._line = needed(next(iter(caches.values())).line_bytes, "line")
         self._geometries = [geometry_of(cache, name) for name, cache in caches.items()]
         fetching = [level for level, cache in enumerate(caches.values()) if cache.prefetcher is not None]
@@ -111,11 +119,11 @@ class _ServedByDistance:
         self._lines, self._pages = StackDistances(), StackDistances()
         self._done = 0
 
-    def codes(self, block_ids: np.ndarray, addresses: np.ndarray, moved: MovedDistances | None) -> np.ndarray:
+    def codes(self, block_ids: np.ndarray, addresses: np.ndarray, moved: Moved | None) -> np.ndarray:
         """uint8[accesses], as ``Dataflow.execute`` takes them, with distances as they are or ``moved``."""
         units = accesses(block_ids, addresses, self._sites, self._line)
         own = self._lines.feed(units.unit)
-        distance = own if moved is None else moved.at(self._label[units.site], own, self._done)
+        distance = own if moved is None else moved(units.site, own, self._done)
         drawn = _drawn(self._done, len(own))
         site = access_sites(block_ids, self._sites)
         last = addresses + np.maximum(self._sites.bytes[site], 1).astype(np.uint64) - np.uint64(1)

@@ -154,8 +154,12 @@ class Predictor:
         of_traced = [self._answer(unit, execution) for unit in traced]
         if of_traced and of_traced[-1].parts is None:
             costs = {}  # nor would they say more than why
-        execution.execute([*costs.values()], lambda needed: shared)
-        added = {size: execution.result(unit.key)["added_ps"] * 1e-12 for size, unit in costs.items()}
+        as_traced = self._cost_unit(None, None)
+        execution.execute([as_traced, *costs.values()] if costs else [], lambda needed: shared)
+        added = {
+            size: (execution.result(unit.key)["parts_ps"] - execution.result(as_traced.key)["parts_ps"]) * 1e-12
+            for size, unit in costs.items()
+        }
         return [
             self._prediction(
                 size,
@@ -288,7 +292,7 @@ class Predictor:
         sites = self._training.sites
         return np.arange(len(sites)) if self._recipe.by_site else sites.block.astype(np.int64)
 
-    def _cost_unit(self, size: int, moved: outgrown.Outgrown) -> WorkUnit:
+    def _cost_unit(self, size: int | None, moved: outgrown.Outgrown | None) -> WorkUnit:
         stream, _ = self._streams.traced[-1]
         content = self._training.content
         return outgrown.unit_of(
