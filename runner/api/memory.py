@@ -37,6 +37,7 @@ _OF_DISTANCES: Final[dict[str, object]] = {  # arguments that intervals have no 
     "granularity": "line", "sampling": "exact", "simulate": None, "prefetch": False, "together": False,
     "frames": "virtual", "thread": None,
 }  # fmt: skip
+_OF_SIMULATED: Final[dict[str, object]] = {"target": None, "cores": None, "rank": None, "steady": False}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -263,8 +264,8 @@ def profile(
         from manyscale.runner.run.questions.sampled_intervals import is_sampled, sampled_intervals
 
         if is_sampled(path):
-            for name in ("target", "cores", "rank"):
-                if given[name] is not None:
+            for name, value in _OF_SIMULATED.items():
+                if given[name] != value:
                     raise UserError(f"--{name}: is of traces that --interval simulates; {path} has samples of a run")
             sampled = sampled_intervals(path, interval)
             admit(sampled.notes, accept, strict=strict)

@@ -96,7 +96,10 @@ def test_intervals_that_make_no_sense(rows: Any, interval: int, words: str, tmp_
         sampled_intervals(str(printed(rows, tmp_path / "app.perf")), interval)
 
 
-def test_options_of_simulated_intervals_are_refused(tmp_path: Path, cli: Callable[..., Any]) -> None:
-    ran = cli("profile", printed(ROWS, tmp_path / "app.perf"), "--interval", 200, "--cores", 2)
+@pytest.mark.parametrize("words", [("--cores", 2), ("--rank", 0), ("--steady",)])
+def test_options_of_simulated_intervals_are_refused(
+    words: tuple[Any, ...], tmp_path: Path, cli: Callable[..., Any]
+) -> None:
+    ran = cli("profile", printed(ROWS, tmp_path / "app.perf"), "--interval", 200, *words)
     assert ran.status == 2
-    assert "--cores: is of traces that --interval simulates" in ran.err
+    assert f"{words[0]}: is of traces that --interval simulates" in ran.err
