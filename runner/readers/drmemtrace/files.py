@@ -28,6 +28,8 @@ INSTRUCTIONS_ONLY: Final = 0x04
 X86_64: Final = 0x40
 ARM_64: Final = 0x08
 OF_32_BITS: Final = 0x10 | 0x20
+# templates of system calls, one file a core with threads in turns, a whole system
+NOT_OF_THREADS: Final = 0x4000 | 0x10000 | 0x40000
 SYNTHETIC: Final = 0x20000  # instructions of no processor (REGDEPS)
 _ENDINGS: Final = (".trace", ".trace.gz", ".trace.zip")
 _PIECE: Final = RECORD.itemsize << 16

@@ -128,6 +128,8 @@ def _threads(path: Path, encodings: dict[int, bytes]) -> list[_Thread]:
         kind = int(kinds[0]) if len(kinds) and not kind else kind
         if kind & files.OF_32_BITS:
             raise UserError(f"{path}: is of a program of 32 bits; only those of 64 bits can be read")
+        if kind & files.NOT_OF_THREADS:
+            raise UserError(f"{path}: is of cores, a whole system or system calls; name the traces of threads")
         num_unsized += int(np.count_nonzero(_is_unsized(records)))
         is_ended |= bool(np.any(types == files.FOOTER))
         processes = values[types == files.PROCESS]

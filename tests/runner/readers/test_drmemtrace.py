@@ -142,6 +142,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
 def test_damaged_and_other_traces_are_refused_in_one_line(tmp_path: Path) -> None:
     wrong = {
         "of 32 bits": content(*head(kind=0x20), *LOOP),
+        "is of cores": content(*head(kind=0x10040), *LOOP),
         "record 4: type 17 with size 2": content(*head(), (17, 2, 0), *LOOP),
         "record 15: type 60 with size 0": content(*head(), *LOOP, (60, 0, 0)),
         "record 16: the file ends inside": content(*head(), *LOOP) + b"\1\0",
