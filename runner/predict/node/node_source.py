@@ -80,7 +80,7 @@ class NodeSource(PhaseSource):
         return duration
 
     def coupling(self, done: Done) -> Coupling | None:
-        """Raises UserError for ranks of a repeated workload that communicate inside their phases."""
+        """Raises UserError for ranks that communicate inside phases, of a repeated workload or on unlike cores."""
         case = self._case
         group = _share_group(case.machine, case.study.mapping.cores_per_rank)
         found = _coupling(case.traced, case.study, group, done[schedule_units.KIND].results)
@@ -88,6 +88,11 @@ class NodeSource(PhaseSource):
             raise UserError(
                 f"{case.study.workload.path}: calls MPI inside phases with tasks, which cannot be repeated; trace as "
                 "many iterations as are wanted"
+            )
+        if found is not None and case.machine.node.core_kinds:
+            raise UserError(
+                f"{case.study.workload.path}: calls MPI inside phases with tasks, which the replay schedules, and that "
+                "knows one kind of core; leave node.core_kinds out"
             )
         return found
 

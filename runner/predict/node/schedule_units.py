@@ -11,7 +11,7 @@ import numpy as np
 
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.models.workload import Workload, WorkloadError
+from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node.cells import JOINED, WHOLE
 from manyscale.runner.predict.node.creation import creation_pieces
@@ -179,11 +179,6 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         factor[creation_pieces(program, part.workload)] = 1.0
     factor[is_sleep] = 1.0
     piece_ps = np.rint(program.piece_ps * factor).astype(np.int64)
-    if program.is_coupled and "speeds" in parameters:
-        raise WorkloadError(
-            f"rank {parameters['rank']}: calls MPI inside its phases, which the replay schedules, and that knows one "
-            "kind of core; leave node.core_kinds out"
-        )
     if program.is_coupled:
         types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))
         count = np.array([program.num_instances])
