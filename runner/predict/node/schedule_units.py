@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from manyscale.models.node.burst import ScheduledPhases
 
 KIND: Final = "node-schedule"
-VERSION: Final = 9  # raised when results change, by a change of the scheduler or of how programs are built, too
+VERSION: Final = 10  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
 KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 
@@ -251,6 +251,8 @@ class _Rank:
             total += times * int(found.makespan_ps.sum()) * self.parameters["cores"]
             makespans += list(found.makespan_ps.T)
         serial_ps = serial_parts(self.program, self.piece_ps, runtime.creator_speedup)
+        if self.speed is not None:
+            serial_ps = serial_ps / self.speed[0]
         serial = float(serial_ps[~is_known] @ count[~is_known])
         for phase, known_ps, core_ps in zip(
             self.simulated.tolist(), self.known.makespan_ps.tolist(), self.known.core_ps.tolist(), strict=True

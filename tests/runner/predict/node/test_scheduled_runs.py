@@ -107,9 +107,10 @@ def test_no_efficiency_is_above_100_per_cent_where_tasks_communicate(tmp_path):
 
 
 @pytest.mark.theory
-def test_efficiencies_of_cores_worked_out_by_hand(tmp_path, cli):
+@pytest.mark.parametrize(("speed", "took"), [(1, "0.001500000"), (0.5, "0.003000000")])
+def test_efficiencies_of_cores_worked_out_by_hand(tmp_path, cli, speed, took):
     """Two tasks of 1 ms at once on 4 cores, then 0.5 ms of the initial task: 2.5 of 6 ms, with 4 ms that cores work or
-    wait for the initial task."""
+    wait for the initial task; the same of cores of half the speed."""
     recorder = Recorder(lap_ps=0)
     for _ in range(2):
         with recorder.execute(recorder.create()):
@@ -119,9 +120,10 @@ def test_efficiencies_of_cores_worked_out_by_hand(tmp_path, cli):
     recorder.lap_ps = 5 * 10**8
     workload_folder.write(recorder.workload(), tmp_path / "two-tasks")
     options = ("--target", "marenostrum3", "--set", "mapping.cores_per_rank=4", "--no-report", "-o", tmp_path / "run")
-    outcome = cli("run", "--workload", tmp_path / "two-tasks", *options)
+    kinds = f"target.node.core_kinds=[{{cores: 16, speed: {speed}}}]"
+    outcome = cli("run", "--workload", tmp_path / "two-tasks", *options, "--set", kinds)
     assert outcome.status == 0, outcome.err
-    line = "0.001500000 s; parallel efficiency 41.7 % of 4 cores (serial parts 62.5 %, load balance 66.7 %, scheduling"
+    line = f"{took} s; parallel efficiency 41.7 % of 4 cores (serial parts 62.5 %, load balance 66.7 %, scheduling"
     assert line in outcome.out
     told = json.loads((tmp_path / "run" / "stats.json").read_text())
     values = {name: told[f"application.{name}"]["value"] for name in NAMES}
