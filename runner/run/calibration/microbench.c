@@ -83,9 +83,8 @@ static uint64_t random_below(uint64_t bound) { /* xorshift64: the order of a cha
     return random_state % bound;
 }
 
-/* Links `count` places into one random cycle and starts the chains evenly along it. Place i is at `stride` i, for more
- * than a line also moved by some lines, lest all be in one set of a cache. */
-static void link_cycle(char *memory, size_t count, size_t stride) {
+/* 0 to count - 1 in random order; the caller frees it. */
+static uint32_t *random_order(size_t count) {
     uint32_t *order = malloc(count * sizeof *order);
     if (!order)
         fail("malloc");
@@ -97,6 +96,13 @@ static void link_cycle(char *memory, size_t count, size_t stride) {
         order[i] = order[j];
         order[j] = kept;
     }
+    return order;
+}
+
+/* Links `count` places into one random cycle and starts the chains evenly along it. Place i is at `stride` i, for more
+ * than a line also moved by some lines, lest all be in one set of a cache. */
+static void link_cycle(char *memory, size_t count, size_t stride) {
+    uint32_t *order = random_order(count);
 #define PLACE(i) (memory + order[i] * stride + (stride > line ? order[i] * line % stride : 0))
     for (size_t i = 0; i < count; i++)
         *(void **)PLACE(i) = PLACE(i + 1 < count ? i + 1 : 0);
@@ -137,24 +143,13 @@ static int prepare(struct memory *memory, size_t count, size_t stride) {
 
 static int prepare_lines(long bytes) { return prepare(&small_pages, bytes / line, line); }
 static int prepare_huge(long bytes) { return prepare(&huge_pages, bytes / line, line); }
-/* Lines in their order, in blocks of `block` bytes in random order: what a prefetcher that does not leave a block sees.
- */
+
+/* Lines in their order, in blocks of `block` bytes in random order: what a prefetcher sees that does not leave one. */
 static int prepare_blocks(long bytes, size_t block) {
     size_t count = bytes / block, in_block = block / line;
     if (count < 2 || !memory_of(&small_pages, bytes))
         return 0;
-    link_cycle(small_pages.start, count, block);
-    uint32_t *order = malloc(count * sizeof *order);
-    if (!order)
-        fail("malloc");
-    for (size_t i = 0; i < count; i++)
-        order[i] = i;
-    for (size_t i = count - 1; i > 0; i--) {
-        size_t j = random_below(i + 1);
-        uint32_t kept = order[i];
-        order[i] = order[j];
-        order[j] = kept;
-    }
+    uint32_t *order = random_order(count);
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < in_block; k++) {
             char *next = k + 1 < in_block ? small_pages.start + order[i] * block + (k + 1) * line
@@ -169,7 +164,6 @@ static int prepare_blocks(long bytes, size_t block) {
 }
 static int prepare_ordered(long bytes) { return prepare_blocks(bytes, HUGE_PAGE); }
 static int prepare_ordered_pages(long bytes) { return prepare_blocks(bytes, sysconf(_SC_PAGESIZE)); }
-
 static int prepare_pages(long pages) { return prepare(&small_pages, pages, sysconf(_SC_PAGESIZE)); }
 
 /* `number` chains at once. */
