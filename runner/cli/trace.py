@@ -109,7 +109,6 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.api.traces import trace
     from manyscale.runner.cache import default_cache
     from manyscale.runner.tracers import build
-    from manyscale.runner.tracers.emulated import foreign_program
 
     if options.flags:
         stub = build.coverage_stub(options.cache or default_cache())
@@ -138,6 +137,8 @@ def run(options: argparse.Namespace) -> int:
         check_memory=options.check_memory, keep_addresses=options.keep_addresses,
         workers=options.workers, cache=options.cache, progress=True,
     )  # fmt: skip
+    from manyscale.runner.tracers.emulated import foreign_program
+
     target = options.shown if options.level == "gpu" else _ARM if foreign_program(command) else None
     is_built_so = options.level == "detailed" and options.route == "coverage"
     _tell(found.workload, found.path, is_built_so=is_built_so, target=target)
