@@ -99,11 +99,10 @@ def pop_table(runs: Sequence[Efficiencies], weak: bool = False) -> pa.Table:
     With ``weak`` the work per rank was meant to stay: computation and instruction scaling are per rank, and the
     speed-up is that of the work done, ranks over ranks times time over time.
     """
-    cores = [run.num_cores for run in runs]
-    size = dict(zip(map(id, runs), cores if None not in cores else [run.num_ranks for run in runs], strict=True))
-    ordered = sorted(runs, key=lambda run: size[id(run)] or 0)
+    by_ranks = any(run.num_cores is None for run in runs)
+    ordered = sorted(runs, key=lambda run: run.num_ranks if by_ranks else run.num_cores or 0)
     rows: list[dict[str, Any]] = scaling_table(ordered).to_pylist()
-    if None not in cores:  # of ranks of one core beside others with several: all factors
+    if not by_ranks:  # of ranks of one core beside others with several: all factors
         rows = [row if row[THREAD] is not None else row | with_threads(_known(row)) for row in rows]
     for row in rows if weak else ():
         growth = row["num_ranks"] / rows[0]["num_ranks"]
