@@ -22,6 +22,7 @@ from manyscale.models.memory.access_stream import Sites
 from manyscale.models.node import instance_profile_kernel as kernel
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,13 @@ def profiles_from(arrays: dict[str, np.ndarray]) -> InstanceProfiles:
     return InstanceProfiles(int(values.pop("line_bytes")), **values)
 
 
+def instructions_of_blocks(workload: Workload, sites: Sites) -> np.ndarray:
+    """int64[blocks]: those that a trace shows, else as many as it says, or as many as access memory, or one."""
+    said = workload.column("blocks", "num_instructions").astype(np.int64)
+    shown = np.bincount(workload.column("instructions", "block_id"), minlength=len(said))
+    return np.where(shown > 0, shown, np.maximum(np.maximum(said, np.diff(sites.offsets)), 1))
+
+
 def profile_instances(
     program: NodeProgram,
     stream: InstructionStream,
@@ -71,7 +79,8 @@ def profile_instances(
     *,
     line_bytes: int = 64,
 ) -> InstanceProfiles:
-    """The profile of every instance of a program, whose blocks have ``block_instructions`` (int64[blocks]).
+    """The profile of every instance of a program, whose blocks have ``block_instructions``
+    (``instructions_of_blocks``).
 
     Raises ValueError for a line size that is no power of two, and where the stream is shorter than its blocks say.
     """

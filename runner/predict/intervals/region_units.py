@@ -107,8 +107,7 @@ def _named(name: str, regions: Regions) -> str:
 def find_lines(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit of the first stage: the arrays of InstanceProfiles of all instances of the program and, behind
     them, of the initial task in each of its phases."""
-    from manyscale.models.cpu.block_windows import block_code  # Numba, as the other
-    from manyscale.models.node.instance_profile import profile_instances
+    from manyscale.models.node.instance_profile import instructions_of_blocks, profile_instances  # Numba
 
     regions: Regions = inputs["regions"]
     workload, program = inputs["part"].workload, regions.program
@@ -116,10 +115,9 @@ def find_lines(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arra
     owner = np.where(program.piece_instance == 0, of_phase, program.piece_instance).astype(np.int32)
     every = np.zeros(program.num_instances + program.num_phases, np.int32)
     sites = sites_of(workload)
-    code, site_instruction = block_code(workload, sites)
     found = profile_instances(
-        replace(program, piece_instance=owner, parent=every), inputs["stream"].open(), regions.pieces, sites, code,
-        site_instruction, line_bytes=parameters["line_bytes"],
+        replace(program, piece_instance=owner, parent=every), inputs["stream"].open(), regions.pieces, sites,
+        instructions_of_blocks(workload, sites), line_bytes=parameters["line_bytes"],
     )  # fmt: skip
     return stored(found.arrays())
 

@@ -100,14 +100,11 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
 
 
 def _instances(program: Any, stream: Any, pieces: Any, workload: Workload, line_bytes: int) -> Arrays:
-    from manyscale.models.node.instance_profile import profile_instances
+    from manyscale.models.node.instance_profile import instructions_of_blocks, profile_instances
     from manyscale.sampling.taskpoint.classes import find_classes
 
     sites = sites_of(workload)
-    said = workload.column("blocks", "num_instructions").astype(np.int64)
-    shown = np.bincount(workload.column("instructions", "block_id"), minlength=len(said))
-    accesses = np.diff(sites.offsets)
-    size = np.where(shown > 0, shown, np.maximum(np.maximum(said, accesses), 1))
+    size = instructions_of_blocks(workload, sites)
     profiles = profile_instances(program, stream, pieces, sites, size, line_bytes=line_bytes)
     classes = find_classes(
         profiles.first_vector, profiles.vector_block, profiles.vector_instructions, program.task_type.astype(np.int64)
