@@ -106,6 +106,19 @@ def test_instructions_are_told_by_their_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.theory
+def test_instructions_of_aarch64(tmp_path: Path) -> None:
+    """ldr d2, [x2, x0]; fmadd d0, d2, d1, d0."""
+    workload = read(
+        tmp_path, *head(kind=0x208),
+        (ENCODING, 4, 0xFC606842), (PLAIN, 4, 0x100), (READ, 8, 0x9000), (ENCODING, 4, 0x1F410040), (PLAIN, 4, 0x104),
+    )  # fmt: skip
+    kinds = [InstructionClass(kind).name for kind in workload.column("instructions", "instruction_class")]
+    assert kinds == ["move", "fp_fma"]
+    assert workload.tables["instructions"].to_pylist()[1]["destinations"] == [32]  # the first vector register
+    assert {note.code for note in workload.notes} == {"times-of-instrumented-run"}
+
+
+@pytest.mark.theory
 def test_threads_are_task_instances(tmp_path: Path) -> None:
     """Two files of a process with three threads, of which one file holds two, in turns; and another process."""
     folder = tmp_path / "app" / "trace"
