@@ -76,7 +76,6 @@ def code_of(workload: Workload, sites: Sites, core: Core) -> tuple[tables.Code, 
     traits[only_moves & (num_accesses > 0)] |= tables.ADDRESSES
     traits[(num_loads > 0) & (num_accesses > num_loads)] |= tables.UPDATES
 
-    ends = (np.diff(block_offsets) > 0) & np.isin(kind[np.maximum(block_offsets[1:] - 1, 0)], _BRANCHES)
     unit = np.array([tables.FIRST_CLASS_UNIT + core.units()[each] for each in Kind])
     cost = [core.instructions[each.name] for each in Kind]
     costs = np.array([(each.latency_cycles, each.reciprocal_throughput_cycles) for each in cost])[kind]
@@ -89,7 +88,17 @@ def code_of(workload: Workload, sites: Sites, core: Core) -> tuple[tables.Code, 
         registers,
         np.stack([sites.is_store, sites.bytes], axis=1).astype(np.int64),
     )
-    return code, ends
+    return code, ends_in_branch(workload)
+
+
+def ends_in_branch(workload: Workload) -> np.ndarray:
+    """bool[blocks]: whether the last instruction of each is a branch, a call or a return."""
+    num_blocks = workload.tables["blocks"].num_rows
+    kind = workload.column("instructions", "instruction_class")
+    if not len(kind):
+        return np.zeros(num_blocks, np.bool_)
+    offsets = _offsets(np.bincount(workload.column("instructions", "block_id"), minlength=num_blocks))
+    return np.asarray((np.diff(offsets) > 0) & np.isin(kind[np.maximum(offsets[1:] - 1, 0)], _BRANCHES))
 
 
 def fused_instructions(workload: Workload, core: Core) -> np.ndarray:

@@ -29,6 +29,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.cpu.branch_predictor import new_predictors
+from manyscale.models.cpu.dataflow_code import ends_in_branch
 from manyscale.models.kernels import read_only
 from manyscale.models.memory.access_stream import Sites, sites_of
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
@@ -37,12 +38,10 @@ from manyscale.models.node.micro.line_distances import distances
 from manyscale.models.node.micro.profiles import MicroProfiles
 from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.workload import Workload
-from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 VERSION: Final = 1  # raised when profiles change
 _PREDICTED: Final = 8000
 _SEED: Final = 20_161  # of places of windows
-_BRANCHES: Final = (Kind.branch, Kind.call, Kind.call_return)
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def collect_profiles(
     np.minimum.at(begin, run.owner, np.arange(len(run.row)))
     sample_of, chosen = _samples(program.task_type.astype(np.int64), instructions, begin, budget)
     cut = _cut(stream, pieces, run, instructions, chosen, sites, block_instructions, budget)
-    is_mispredicted = _mispredicted(stream, cut, _ends_in_branch(workload))
+    is_mispredicted = _mispredicted(stream, cut, ends_in_branch(workload))
     lines = _lines(stream, run, cut, sites, line_bytes, budget.history)
     return _profiles(
         stream, line_bytes, instructions, sample_of, chosen, cut, is_mispredicted, lines, block_instructions
@@ -218,17 +217,6 @@ def _cut(
         end[:, 1] == pieces.end_execution[row], measured == pieces.first_execution[row],
         np.repeat(chosen, np.diff(first_window)), np.array(first_window),
     )  # fmt: skip
-
-
-def _ends_in_branch(workload: Workload) -> np.ndarray:
-    """bool[blocks]"""
-    count = workload.tables["blocks"].num_rows
-    block = workload.column("instructions", "block_id").astype(np.int64)
-    kind = workload.column("instructions", "instruction_class").astype(np.int64)
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(block, minlength=count))))
-    if not len(kind):
-        return np.zeros(count, bool)
-    return np.asarray((np.diff(offsets) > 0) & np.isin(kind[np.maximum(offsets[1:] - 1, 0)], _BRANCHES))
 
 
 def _mispredicted(stream: InstructionStream, cut: _Cut, ends_in_branch: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.cpu.branch_predictor import new_predictors
+from manyscale.models.cpu.dataflow_code import ends_in_branch
 from manyscale.models.kernels import read_only
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
@@ -33,10 +34,8 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.shared import windows_kernel as kernel
 from manyscale.models.node.shared.piece_lines import PieceLines
 from manyscale.models.workload import Workload
-from manyscale.models.workload.detail_tables import InstructionClass
 
 _GOLDEN: Final = 0.5 * (5**0.5 - 1)  # multiples spread evenly over 0 to 1
-_BRANCHES: Final = (InstructionClass.branch, InstructionClass.call, InstructionClass.call_return)
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def windows_of_pieces(
         lines.first[piece], first_window, bounds, np.ascontiguousarray(stack[piece], np.int64),
         lines.line_bytes.bit_length() - 1,
     )  # fmt: skip
-    ends = _ends_in_branch(workload)
+    ends = ends_in_branch(workload)
     wrong = np.zeros(int(found.first_execution[-1]), np.bool_)
     kernel.predict(
         new_predictors(1, len(ends)), block_ids, ends, np.argsort(found.begin, kind="stable"), found.begin,
@@ -184,13 +183,3 @@ def _samples(
         sample_of[mine] = number + np.repeat(np.arange(count), np.diff(edges))
         number += count
     return sample_of, np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
-
-
-def _ends_in_branch(workload: Workload) -> np.ndarray:
-    """bool[blocks]"""
-    count = workload.tables["blocks"].num_rows
-    block = workload.column("instructions", "block_id").astype(np.int64)
-    kind = workload.column("instructions", "instruction_class").astype(np.int64)
-    result = np.zeros(count, np.bool_)
-    result[block] = np.isin(kind, _BRANCHES)  # the last of each block stays
-    return result

@@ -129,14 +129,17 @@ class Program:
         return OpenCell(self.part.workload, program, stream, pieces, creates, first, end, target.node, runtime)
 
 
-def run(cell: OpenCell, cores: int, model: str, profile: Arrays | None, tasks: str = "full", **taskpoint: Any) -> Found:
+def run(
+    cell: OpenCell, cores: int, model: str, profile: Arrays | None, tasks: str = "full", *, caches: str = "rerun",
+    **taskpoint: Any,
+) -> Found:  # fmt: skip
     """The cell as a study would simulate it, caches as the same cell before leaves them, creation of instances free."""
     parameters = {
         "rank": 0,
         "cores": cores,
         "model": model,
         "seed": 0,
-        "detailed": DetailedChoice(creation="free", caches="rerun").model_dump(mode="json"),
+        "detailed": DetailedChoice(creation="free", caches=caches).model_dump(mode="json"),
         "tasks": tasks,
         "taskpoint": TaskPointChoice(**taskpoint).model_dump(mode="json"),
     }
