@@ -79,7 +79,10 @@ DETAILED: Final = Domain(
 INTERVAL: Final = Domain(
     {
         **DETAILED.features,
-        "prefetchers": left_long("prefetchers know no stream from before a piece of a task instance"),
+        "prefetchers": left_open(
+            "prefetchers know no stream from before a piece of a task instance, and what they fetch in vain takes no "
+            "bandwidth"
+        ),
         "dram-rows": left_short("rows of DRAM that cores close for each other stay open"),
     },
     _CORES,

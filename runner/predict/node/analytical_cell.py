@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.units import Arrays
-
-PARTS: Final = ("base", "cache", "memory", "bandwidth")
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Pr
     phases = analytical.run_phases(
         cell.program, cell.node, cores, cell.runtime, cell.pieces.num_instructions, windows.sample_of, costs, lines,
         caches, given_ps=cell.creation_ps, beside_ps=cell.beside_ps, first_phase=cell.first, end_phase=cell.end,
-        seed=seed,        share_group=last_cache_of(cell.node, cores),
+        seed=seed, share_group=last_cache_of(cell.node, cores),
     )  # fmt: skip
     return Predicted(phases, notes)
 
