@@ -22,10 +22,10 @@ import manyscale
 _LENGTHS = (1_000_000, 200_000)
 _CORES = (4, 16)
 _WAYS: dict[str, dict[str, Any]] = {
-    "last uses": {},
-    "last uses, 1 M warm up": {"warm_up": 1_000_000},
+    "last uses, 1 M warm up": {},
+    "last uses alone": {"warm_up": 0},
     "cold": {"caches": "cold"},
-    "3 of each": {"per_cluster": 3},
+    "last uses, 1 M warm up, 3 of each": {"per_cluster": 3},
 }
 
 
