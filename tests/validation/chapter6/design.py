@@ -1,7 +1,7 @@
 """Chapter 6's figures of the case studies: how they scale over cores and ranks, on which processors, at what cost.
 
-``python design.py BINARIES WORK OUT [PART...]``, with manyscale importable and programs.py's output in BINARIES, traces
-the cases of ``cases.DESIGN`` and ``cases.RANKS`` (once, in WORK) and writes a row per prediction to the CSV file OUT:
+``python design.py BINARIES WORK OUT [PART...]``, with manyscale importable and what chapter6_programs.py made in
+BINARIES, traces the cases ``DESIGN`` and ``RANKS`` (once, in WORK) and writes a row per prediction to the CSV file OUT:
 
 ``cores``: 1 to 64 cores of each rank in bursts, and on some in detail (Grass, UPC 2017, fig. 6.4 to 6.6)
 ``ranks``: 1 to 16 ranks of one core in bursts, each number of them traced
@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cases import DESIGN, RANKS
+from chapter6_cases import DESIGN, RANKS
 from native import Place, iteration_ms
 
 import manyscale
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("output", type=Path, metavar="OUT")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default all")
     parser.add_argument("--schedule", default="280 ns")
-    parser.add_argument("--only", action="append", default=[], metavar="CASE", help="of cases.DESIGN")
+    parser.add_argument("--only", action="append", default=[], metavar="CASE", help="of chapter6_cases.DESIGN")
     options = parser.parse_args(arguments)
     place = Place(options.binaries.resolve(), options.work.resolve(), realtime=False)
     made = Predictions(place, {"schedule": options.schedule})

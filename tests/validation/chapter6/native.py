@@ -1,6 +1,6 @@
 """Times of iterations on this machine, and predicted from traces of one core.
 
-``python native.py BINARIES WORK OUT [CASE...]``, with manyscale importable: for each case of ``cases.NATIVE``, its time
+``python native.py BINARIES WORK OUT [CASE...]``, with manyscale importable: for each case of ``NATIVE``, its time
 an iteration is measured on one core and, with one rank, on two (``iteration_clock.c``), its program is traced with one
 thread per rank, and the trace is predicted on the target of ``--target``, the machine as ``manyscale calibrate --node``
 found it. A row per case, number of cores and model is written to the CSV file OUT.
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from cases import NATIVE, Case
+from chapter6_cases import NATIVE, Case
 
 import manyscale
 from manyscale.models.workload import Workload
@@ -45,7 +45,7 @@ ROUNDS: Final = 4
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("binaries", type=Path, metavar="BINARIES", help="of programs.py")
+    parser.add_argument("binaries", type=Path, metavar="BINARIES", help="of chapter6_programs.py")
     parser.add_argument("work", type=Path, metavar="WORK", help="folder for traces and runs")
     parser.add_argument("output", type=Path, metavar="OUT")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(NATIVE)}; default all")
@@ -116,7 +116,7 @@ def compared(
 
 
 class Place:
-    """Where programs run: ``binaries`` of programs.py, a folder ``work``, and how they are started."""
+    """Where programs run: ``binaries`` of chapter6_programs.py, a folder ``work``, and how they are started."""
 
     def __init__(self, binaries: Path, work: Path, realtime: bool) -> None:
         self.binaries, self.work = binaries, work

@@ -13,8 +13,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import programs
-from cases import NATIVE, hydro
+import chapter6_programs as programs
+from chapter6_cases import NATIVE, hydro
 from native import iteration_ms
 
 pytestmark = pytest.mark.theory

@@ -1,8 +1,9 @@
 """The applications of chapter 6's case studies: fetched from their public repositories, marked, and built.
 
-``python programs.py SOURCES BINARIES [NAME...]`` clones each program's repository at the commit below into SOURCES
-(``--from NAME=DIRECTORY`` takes a local clone instead), writes a copy of its sources with one line more, and builds it
-three times into BINARIES: ``NAME`` as users would, ``NAME.detailed`` and ``NAME.counting`` for the detailed level.
+``python chapter6_programs.py SOURCES BINARIES [NAME...]`` clones each program's repository at the commit below to
+SOURCES (``--from NAME=DIRECTORY`` takes a local clone instead), writes a copy of its sources with one line more, and
+builds it three times into BINARIES: ``NAME`` as users would, ``NAME.detailed`` and ``NAME.counting`` for the detailed
+level.
 
 The line that is put into each main loop is ``MPI_Pcontrol(1000 + step)``, which does nothing but for the tracer and for
 ``iteration_clock.c``; the NAS benchmarks, which with one process call nothing of MPI in their loop, get a barrier of
