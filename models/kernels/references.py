@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from typing import Any
+import struct
+from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -22,7 +23,7 @@ from numba.extending import (
     register_model,
     unbox,
 )
-from numba.np import arrayobj
+from numba.np import arrayobj, numpy_support
 
 
 class _Counted(types.Array):
@@ -122,14 +123,70 @@ def _member(context: Any, builder: Any, kind: Any, value: Any, attribute: str) -
 
 
 class Placed:
-    """A named tuple's image in memory, as compiled functions read it there."""
+    """A named tuple's image in memory, as compiled functions read it there. O(members), a microsecond an array."""
 
     def __init__(self, held: Any) -> None:
-        self._numba_type_ = _ByReference(typeof(held))
-        size, places = _layout(self._numba_type_)
-        self._image = np.zeros(size, np.uint8)
-        _write(self._image, places, held)
+        kinds: list[Any] = []
+        values: list[Any] = []
+        _take_apart(held, kinds, values)
+        form = tuple(kinds)
+        if form not in _forms:
+            reference = _ByReference(typeof(held))
+            _forms[form] = reference, _layout(reference.held)
+        self._numba_type_, layout = _forms[form]
+        self._image = np.frombuffer(layout.pack(*values), np.uint8)
         self.address = self._image.ctypes.data
+
+
+_forms: dict[tuple[Any, ...], tuple[_ByReference, struct.Struct]] = {}
+
+
+def _take_apart(held: Any, kinds: list[Any], values: list[Any]) -> None:
+    """Append what decides the type of a named tuple, and what stands in its image. Array: as Numba's ArrayModel has it,
+    without the counter of references."""
+    kinds.append(type(held))
+    for member in held:
+        if isinstance(member, np.ndarray):
+            kinds += (member.dtype, member.ndim, member.flags.num)
+            values += (0, 0, member.size, member.itemsize, member.ctypes.data, *member.shape, *member.strides)
+        elif isinstance(member, tuple):
+            _take_apart(member, kinds, values)
+        else:
+            kinds.append(type(member))
+            if member is not None:
+                values.append(member)
+
+
+def _layout(held: Any) -> struct.Struct:
+    """Of the values that ``_take_apart`` finds, where LLVM has them."""
+    context = cpu_target.target_context
+    data = context.target_data
+    parts = ["="]
+    filled = 0
+
+    def add(held: Any, kind: Any, begin: int) -> None:
+        nonlocal filled
+        if isinstance(held, types.BaseNamedTuple):
+            for place, part in enumerate(held.types):
+                if isinstance(kind, ir.ArrayType):  # members of one kind
+                    add(part, kind.element, begin + kind.element.get_abi_size(data) * place)
+                else:
+                    add(part, kind.elements[place], begin + kind.get_element_offset(data, place))
+        elif held != types.none:
+            size = 8 * (5 + 2 * held.ndim) if isinstance(held, types.Array) else numpy_support.as_dtype(held).itemsize
+            code = f"{size // 8}q" if isinstance(held, types.Array) else _CODES[numpy_support.as_dtype(held).str[1:]]
+            parts.append(f"{begin - filled}x{code}")
+            filled = begin + size
+
+    kind = context.get_value_type(held)
+    add(held, kind, 0)
+    return struct.Struct(f"{''.join(parts)}{kind.get_abi_size(data) - filled}x")
+
+
+_CODES: Final = {
+    "b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q", "f4": "f",
+    "f8": "d",
+}  # fmt: skip
 
 
 @unbox(_ByReference)
@@ -139,42 +196,6 @@ def _address_of(kind: Any, placed: Any, python: Any) -> NativeValue:
     address = python.pyapi.long_as_longlong(number)
     python.pyapi.decref(number)
     return NativeValue(python.builder.inttoptr(address, python.context.get_value_type(kind)))
-
-
-_layouts: dict[Any, tuple[int, Any]] = {}
-
-
-def _layout(reference: Any) -> tuple[int, Any]:
-    """Bytes of an image of this kind, and where in it each member begins: an offset, or such places of members."""
-    if reference not in _layouts:
-        context = cpu_target.target_context
-        data = context.target_data
-        kind = context.get_value_type(reference.held)
-
-        def places(held: Any, kind: Any, begin: int) -> Any:
-            if not isinstance(held, types.BaseNamedTuple):
-                return begin
-            if isinstance(kind, ir.ArrayType):  # members of one kind
-                size = kind.element.get_abi_size(data)
-                return [places(part, kind.element, begin + size * at) for at, part in enumerate(held.types)]
-            offsets = [begin + kind.get_element_offset(data, at) for at in range(len(held))]
-            return list(map(places, held.types, kind.elements, offsets))
-
-        _layouts[reference] = kind.get_abi_size(data), places(reference.held, kind, 0)
-    return _layouts[reference]
-
-
-def _write(image: np.ndarray, places: Any, held: Any) -> None:
-    """Array: as Numba's ArrayModel has it, without the counter of references."""
-    for place, member in zip(places, held, strict=True):
-        if isinstance(member, tuple):
-            _write(image, place, member)
-        elif isinstance(member, np.ndarray):
-            words = (0, 0, member.size, member.itemsize, member.ctypes.data, *member.shape, *member.strides)
-            image[place : place + 8 * len(words)].view(np.int64)[:] = words
-        elif member is not None:
-            value = np.array([member])  # bool, int64 or float64, as Numba has Python's numbers
-            image[place : place + value.itemsize] = value.view(np.uint8)
 
 
 @intrinsic

@@ -99,6 +99,16 @@ def test_entries_read_and_write_what_python_holds(is_on: bool) -> None:
     assert sys.getrefcount(rows) == before
 
 
+@entry
+def _read_first(pair):  # type: ignore[no-untyped-def]
+    return pair.first[0, 1]
+
+
+def test_entries_tell_arrays_of_other_kinds_apart() -> None:
+    for values in (np.array([[1.5, 2.5]]), np.array([[3, 4]], np.int16), np.array([[5, 6], [7, 8]]).T):
+        assert _read_first(_Pair(values, np.zeros(1))) == values[0, 1]
+
+
 class _Group(NamedTuple):
     total: np.ndarray
     cube: np.ndarray
