@@ -7,7 +7,7 @@ insertion), or only when all before it have left (``tail``: nothing overlaps, as
 nothing but the store buffer: they leave, are written in order, and keep their place until their line is there. A load
 of what a store has written not long before waits for the store's data.
 
-The code of a block is fetched window by window, up to ``_FETCHED_AHEAD`` cycles ahead, and loads that lie in two lines
+The code of a block is fetched window by window, up to ``FETCHED_AHEAD`` cycles ahead, and loads that lie in two lines
 take their unit twice (node/core/block_limits.py).
 
 What does not access memory is part of the tables (node/core/code.py), so a step goes from access to access: instruction
@@ -49,7 +49,7 @@ FIRST_LEVEL: Final = 4
 
 _FORWARDS: Final = 256  # recent stores that a core knows, by address
 _GRANULE_SHIFT: Final = 3
-_FETCHED_AHEAD: Final = 8.0  # cycles that the front end is before the reorder buffer at most
+FETCHED_AHEAD: Final = 8.0  # cycles that the front end is before the reorder buffer at most
 
 _LIMITS: Final = np.dtype(
     [
@@ -339,7 +339,7 @@ def begin_block(cores, core):  # type: ignore[no-untyped-def]
     block = cores.code.block[c.block]
     if limits.fetch > 0:
         windows = block.windows - 1 if block.before == before else block.windows
-        c.fetched = max(c.fetched, c.base - _FETCHED_AHEAD) + windows * limits.fetch
+        c.fetched = max(c.fetched, c.base - FETCHED_AHEAD) + windows * limits.fetch
     c.node, c.end_node = block.first_node, block.end_node
     if limits.misprediction > 0:
         follower = np.int64(block_ids[c.execution]) if c.execution < c.end_execution else np.int64(-1)

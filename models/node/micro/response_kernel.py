@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner
-from manyscale.models.node.core.code import RESULT
-from manyscale.models.node.core.kernel import begin_piece, do_access, end_block, enters_at, latest_of
+from manyscale.models.node.core.kernel import begin_piece
+from manyscale.models.node.core.window_kernel import run_to_execution
 from manyscale.models.node.memory.cache_rows import EMPTY, FLAG_BITS, find, insert, remove, set_begin
 from manyscale.models.node.memory.kernel import access
 
@@ -20,7 +20,6 @@ LINES_SHARED: Final = 3
 FIRST_SERVED: Final = 4
 _WINDOW_SHIFT: Final = 48  # addresses have less bits
 _MOST_SPACES: Final = 1 << 16
-_FETCHED_AHEAD: Final = 8.0  # as node/core/kernel.py
 _APART: Final = 1000.0  # cycles between windows
 
 
@@ -243,44 +242,6 @@ def _use_history(cores, mem, windows, window, space, shift, cycle):  # type: ign
     return cycle
 
 
-@inner
-def _begin_block(cores, windows):  # type: ignore[no-untyped-def]
-    """As node/core/kernel.py's, with what the profile says of the branch."""
-    c, limits = cores.core[0], cores.limits[0]
-    before = c.block
-    c.block = cores.stream.block_ids[c.execution]
-    c.mispredicted = 1 if limits.misprediction > 0 and windows.is_mispredicted[c.execution] else 0
-    c.execution += 1
-    block = cores.code.block[c.block]
-    if limits.fetch > 0:
-        fetched = block.windows - 1 if block.before == before else block.windows
-        c.fetched = max(c.fetched, c.base - _FETCHED_AHEAD) + fetched * limits.fetch
-    c.node, c.end_node = block.first_node, block.end_node
-
-
-@inner
-def _run_to(cores, mem, windows, end):  # type: ignore[no-untyped-def]
-    """Until execution ``end``: when all before it has left. O(accesses and executions)."""
-    c = cores.core[0]
-    while True:
-        while c.node == c.end_node:
-            if c.block >= 0 and c.node >= 0:
-                end_block(cores, 0, cores.code.block[c.block])
-                c.node = c.end_node = -1
-            if c.execution == end:
-                return max(c.commit + (c.position - 1 - c.commit_position) * cores.limits[0].spacing, c.base)
-            _begin_block(cores, windows)
-        node = cores.code.node[c.node]
-        c.node += 1
-        if node.kind == RESULT:
-            cores.value[0, node.place] = latest_of(cores, 0, node.first_term, node.end_term, c.base + node.entry)
-            continue
-        block = cores.code.block[c.block]
-        enters = enters_at(cores, 0, node, block)
-        c.base = max(c.base, enters - node.offset * block.slot)
-        do_access(cores, mem, 0, node, enters)
-
-
 @allocation_free
 def run_windows(cores, mem, windows, wanted, place, order, elsewhere, cycles, served):  # type: ignore[no-untyped-def]
     """Windows ``wanted`` int64[] one after the other, each with its lines at ``place`` and nothing of those before.
@@ -311,7 +272,7 @@ def run_windows(cores, mem, windows, wanted, place, order, elsewhere, cycles, se
         c.node = c.end_node = -1
         begin = c.begin
         if since > first:
-            begin = _run_to(cores, mem, windows, since)
+            begin = run_to_execution(cores, mem, windows, since)
         if elsewhere:
             _lose(mem, windows, w, space, shift)
         if windows.begins_piece[w]:
@@ -321,7 +282,7 @@ def run_windows(cores, mem, windows, wanted, place, order, elsewhere, cycles, se
         for level in range(levels + 1):
             served[w, 0, level] = -mem.counts[0, level, 0]
             served[w, 1, level] = -mem.counts[1, level, 0]
-        c.cycle = _run_to(cores, mem, windows, end)
+        c.cycle = run_to_execution(cores, mem, windows, end)
         cycles[w] = c.cycle - begin
         for level in range(levels + 1):
             served[w, 0, level] += mem.counts[0, level, 0]

@@ -8,15 +8,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner
-from manyscale.models.node.core.code import RESULT
-from manyscale.models.node.core.kernel import begin_piece, do_access, end_block, enters_at, latest_of
+from manyscale.models.node.core.kernel import begin_piece
+from manyscale.models.node.core.window_kernel import run_to_execution
 from manyscale.models.node.memory.cache_rows import FLAG_BITS, insert, set_begin
 
 NATURAL: Final = -1  # instead of a level: as the traced run on one core has them
 _SPACE_SHIFT: Final = 48  # no program has addresses beyond
 _MOST_SPACES: Final = 1 << 15
 _APART: Final = 1000.0  # cycles between windows
-_FETCHED_AHEAD: Final = 8.0  # as node/core/kernel.py
 
 
 class Windows(NamedTuple):
@@ -48,43 +47,6 @@ def _fill(mem, line, level):  # type: ignore[no-untyped-def]
             insert(mem.ready, begin, one.ways, 0.0)
 
 
-@inner
-def _begin_block(cores, windows):  # type: ignore[no-untyped-def]
-    """As node/core/kernel.py's, with what the profile says of the branch."""
-    c, limits = cores.core[0], cores.limits[0]
-    before = c.block
-    c.block = cores.stream.block_ids[c.execution]
-    c.mispredicted = 1 if limits.misprediction > 0 and windows.is_mispredicted[c.execution] else 0
-    c.execution += 1
-    block = cores.code.block[c.block]
-    if limits.fetch > 0:
-        fetched = block.windows - 1 if block.before == before else block.windows
-        c.fetched = max(c.fetched, c.base - _FETCHED_AHEAD) + fetched * limits.fetch
-    c.node, c.end_node = block.first_node, block.end_node
-
-
-@inner
-def _run_to(cores, mem, windows, end):  # type: ignore[no-untyped-def]
-    """Until execution ``end``: when all before it has left. O(accesses and executions)."""
-    c = cores.core[0]
-    while True:
-        while c.node == c.end_node:
-            if c.block >= 0 and c.node >= 0:
-                end_block(cores, 0, cores.code.block[c.block])
-                c.node = c.end_node = -1
-            if c.execution == end:
-                return max(c.commit + (c.position - 1 - c.commit_position) * cores.limits[0].spacing, c.base)
-            _begin_block(cores, windows)
-        node = cores.code.node[c.node]
-        c.node += 1
-        if node.kind == RESULT:
-            cores.value[0, node.place] = latest_of(cores, 0, node.first_term, node.end_term, c.base + node.entry)
-            continue
-        enters = enters_at(cores, 0, node, cores.code.block[c.block])
-        c.base = max(c.base, enters - node.offset * cores.code.block[c.block].slot)
-        do_access(cores, mem, 0, node, enters)
-
-
 @allocation_free
 def run_windows(cores, mem, windows, level, cycles, served):  # type: ignore[no-untyped-def]
     """All windows one after the other: ``cycles`` float64[windows] and ``served`` int64[windows, levels + 1], accesses
@@ -113,10 +75,10 @@ def run_windows(cores, mem, windows, level, cycles, served):  # type: ignore[no-
         begin_piece(cores, 0, first, end, windows.first_access[w], 0, 0, begin)
         c.node = c.end_node = -1
         if since > first:
-            begin = _run_to(cores, mem, windows, since)
+            begin = run_to_execution(cores, mem, windows, since)
         for each in range(levels + 1):
             served[w, each] = -mem.counts[0, each, 0]
-        c.cycle = _run_to(cores, mem, windows, end)
+        c.cycle = run_to_execution(cores, mem, windows, end)
         cycles[w] = c.cycle - begin
         for each in range(levels + 1):
             served[w, each] += mem.counts[0, each, 0]

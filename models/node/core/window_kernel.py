@@ -1,0 +1,45 @@
+"""One core that executes a window of a profile's stream, whose branches are known to be predicted or not."""
+
+from __future__ import annotations
+
+from manyscale.models.kernels import inner
+from manyscale.models.node.core.code import RESULT
+from manyscale.models.node.core.kernel import FETCHED_AHEAD, do_access, end_block, enters_at, latest_of
+
+
+@inner
+def _begin_block(cores, windows):  # type: ignore[no-untyped-def]
+    """As kernel.py's, with what the profile says of the branch."""
+    c, limits = cores.core[0], cores.limits[0]
+    before = c.block
+    c.block = cores.stream.block_ids[c.execution]
+    c.mispredicted = 1 if limits.misprediction > 0 and windows.is_mispredicted[c.execution] else 0
+    c.execution += 1
+    block = cores.code.block[c.block]
+    if limits.fetch > 0:
+        fetched = block.windows - 1 if block.before == before else block.windows
+        c.fetched = max(c.fetched, c.base - FETCHED_AHEAD) + fetched * limits.fetch
+    c.node, c.end_node = block.first_node, block.end_node
+
+
+@inner
+def run_to_execution(cores, mem, windows, end):  # type: ignore[no-untyped-def]
+    """Until execution ``end``: when all before it has left. O(accesses and executions)."""
+    c = cores.core[0]
+    while True:
+        while c.node == c.end_node:
+            if c.block >= 0 and c.node >= 0:
+                end_block(cores, 0, cores.code.block[c.block])
+                c.node = c.end_node = -1
+            if c.execution == end:
+                return max(c.commit + (c.position - 1 - c.commit_position) * cores.limits[0].spacing, c.base)
+            _begin_block(cores, windows)
+        node = cores.code.node[c.node]
+        c.node += 1
+        if node.kind == RESULT:
+            cores.value[0, node.place] = latest_of(cores, 0, node.first_term, node.end_term, c.base + node.entry)
+            continue
+        block = cores.code.block[c.block]
+        enters = enters_at(cores, 0, node, block)
+        c.base = max(c.base, enters - node.offset * block.slot)
+        do_access(cores, mem, 0, node, enters)
