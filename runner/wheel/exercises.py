@@ -73,9 +73,9 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
     (
         "run cholesky-8 --target marenostrum3 --set mapping.cores_per_rank=8",
         "run cholesky-8 --target marenostrum3 --set mapping.cores_per_rank=8 --set runtime.policy=critical-path",
-        "run cholesky-8 --target marenostrum3 --set mapping.cores_per_rank=8"
-        " --set runtime.policy=predicted-critical-path --set 'target.node.core_kinds=[{{cores: 8, speed: 1}},"
-        " {{cores: 8, speed: 0.5}}]'",
+        "run cholesky-8 --target marenostrum3 --set mapping.cores_per_rank=16 --set mapping.ranks_per_node=1"
+        " --set 'target.node.core_kinds=[{{cores: 4, speed: 1}}, {{cores: 12, speed: 0.4}}]'"
+        " --set runtime.policy=predicted-critical-path",
         "run jacobi-8 --target marenostrum3 --set mapping.cores_per_rank=4",
         "run jacobi-8 --target marenostrum3 --set mapping.cores_per_rank=4 --model network=dimemas",
         "run jacobi-8 --target fattree256 --set target.node.cores_per_socket=4 --set mapping.cores_per_rank=4"
