@@ -5,6 +5,7 @@ from __future__ import annotations
 from manyscale.models.kernels import inner
 from manyscale.models.node.core.code import RESULT
 from manyscale.models.node.core.kernel import FETCHED_AHEAD, do_access, end_block, enters_at, latest_of
+from manyscale.models.node.memory.cache_rows import FLAG_BITS, insert, set_begin
 
 
 @inner
@@ -43,3 +44,16 @@ def run_to_execution(cores, mem, windows, end):  # type: ignore[no-untyped-def]
         enters = enters_at(cores, 0, node, block)
         c.base = max(c.base, enters - node.offset * block.slot)
         do_access(cores, mem, 0, node, enters)
+
+
+@inner
+def fill_from(mem, line, level):  # type: ignore[no-untyped-def]
+    """A line lies in ``level`` and, but for exclusive ones, in those beyond; what leaves for it is forgotten."""
+    for each in range(level, mem.memory[0].levels):
+        one = mem.level[each]
+        if one.exclusive and each > level:
+            continue
+        begin = set_begin(one, mem.first_slot[0, each], line)
+        insert(mem.tag, begin, one.ways, line << FLAG_BITS)
+        if each == 0:
+            insert(mem.ready, begin, one.ways, 0.0)

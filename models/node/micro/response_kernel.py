@@ -9,8 +9,8 @@ import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner
 from manyscale.models.node.core.kernel import begin_piece
-from manyscale.models.node.core.window_kernel import run_to_execution
-from manyscale.models.node.memory.cache_rows import EMPTY, FLAG_BITS, find, insert, remove, set_begin
+from manyscale.models.node.core.window_kernel import fill_from, run_to_execution
+from manyscale.models.node.memory.cache_rows import EMPTY, find, remove, set_begin
 from manyscale.models.node.memory.kernel import access
 
 CYCLES: Final = 0  # columns of what ``respond`` gives
@@ -207,19 +207,6 @@ def _lose(mem, windows, window, space, shift):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _fill(mem, line, level):  # type: ignore[no-untyped-def]
-    """A line lies in ``level`` and, but for exclusive ones, in those beyond; what leaves for it is forgotten."""
-    for each in range(level, mem.memory[0].levels):
-        one = mem.level[each]
-        if one.exclusive and each > level:
-            continue
-        begin = set_begin(one, mem.first_slot[0, each], line)
-        insert(mem.tag, begin, one.ways, line << FLAG_BITS)
-        if each == 0:
-            insert(mem.ready, begin, one.ways, 0.0)
-
-
-@inner
 def _use_history(cores, mem, windows, window, space, shift, cycle):  # type: ignore[no-untyped-def]
     """The core has used the lines before a window, as fast as its width and, for those that are far, its reorder buffer
     let it: when it is done. O(lines x levels x ways)."""
@@ -264,7 +251,7 @@ def run_windows(cores, mem, windows, wanted, place, order, elsewhere, cycles, se
             k = order[i]
             if place[k] < levels:
                 line = windows.line[k] & ((np.int64(1) << shift) - 1) | space << shift
-                _fill(mem, line, place[k])
+                fill_from(mem, line, place[k])
         c.cycle = _use_history(cores, mem, windows, w, space, shift, math.ceil(c.cycle) + _APART)
         first, since = windows.first_execution[w], windows.first_measured[w]
         end = windows.first_execution[w + 1]

@@ -7,10 +7,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner
+from manyscale.models.kernels import allocation_free, by_reference
 from manyscale.models.node.core.kernel import begin_piece
-from manyscale.models.node.core.window_kernel import run_to_execution
-from manyscale.models.node.memory.cache_rows import FLAG_BITS, insert, set_begin
+from manyscale.models.node.core.window_kernel import fill_from, run_to_execution
 
 NATURAL: Final = -1  # instead of a level: as the traced run on one core has them
 _SPACE_SHIFT: Final = 48  # no program has addresses beyond
@@ -34,19 +33,6 @@ class Windows(NamedTuple):
     space: np.ndarray
 
 
-@inner
-def _fill(mem, line, level):  # type: ignore[no-untyped-def]
-    """A line lies in ``level`` and, but for exclusive ones, in those beyond; what leaves for it is forgotten."""
-    for each in range(level, mem.memory[0].levels):
-        one = mem.level[each]
-        if one.exclusive and each > level:
-            continue
-        begin = set_begin(one, mem.first_slot[0, each], line)
-        insert(mem.tag, begin, one.ways, line << FLAG_BITS)
-        if each == 0:
-            insert(mem.ready, begin, one.ways, 0.0)
-
-
 @allocation_free
 def run_windows(cores, mem, windows, level, cycles, served):  # type: ignore[no-untyped-def]
     """All windows one after the other: ``cycles`` float64[windows] and ``served`` int64[windows, levels + 1], accesses
@@ -68,7 +54,7 @@ def run_windows(cores, mem, windows, level, cycles, served):  # type: ignore[no-
             if level >= 0 and not windows.is_own[k]:
                 place = np.int64(level)
             if place < levels:
-                _fill(mem, windows.line[k] & ((np.int64(1) << shift) - 1) | space << shift, place)
+                fill_from(mem, windows.line[k] & ((np.int64(1) << shift) - 1) | space << shift, place)
         first, since = windows.first_execution[w], windows.first_measured[w]
         end = windows.first_execution[w + 1]
         begin = math.ceil(c.cycle) + _APART
