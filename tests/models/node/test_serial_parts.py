@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from node_programs import Steps, node_program
-from test_scheduler import drawn_program, run
+from scheduled_programs import drawn_program, run
 
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.program.serial_parts import serial_parts
