@@ -105,12 +105,12 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "second": "manyscale.sampling.interval_samplers:SECOND",
         "full": "manyscale.sampling.interval_samplers:FULL",
     },
-    # samplers that the simulation asks while it runs: a TaskSampler (predict/node/task_sampling.py), a BlockSampler
-    # (predict/gpu/block_sampling.py)
+    # samplers that the simulation asks while it runs: a TaskSampler (predict/node/cells/task_sampling.py), a
+    # BlockSampler (predict/gpu/block_sampling.py)
     "task-sampler": {
-        "full": "manyscale.runner.predict.node.task_sampling:EveryInstance",
-        "periodic": "manyscale.runner.predict.node.taskpoint_sampling:Periodic",
-        "lazy": "manyscale.runner.predict.node.taskpoint_sampling:Lazy",
+        "full": "manyscale.runner.predict.node.cells.task_sampling:EveryInstance",
+        "periodic": "manyscale.runner.predict.node.cells.taskpoint_sampling:Periodic",
+        "lazy": "manyscale.runner.predict.node.cells.taskpoint_sampling:Lazy",
     },
     "block-sampler": {
         "full": "manyscale.runner.predict.gpu.block_sampling:EveryBlock",
@@ -143,9 +143,9 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "amm-pieces": "manyscale.runner.predict.memory.amm_source:predict_pieces",
         "detailed": "manyscale.runner.run.replay_units:burst",
         "interval": "manyscale.runner.run.replay_units:burst",
-        "node-profile": "manyscale.runner.predict.node.profile_units:profile_cell",
-        "node-micro-profile": "manyscale.runner.predict.node.micro_units:profile_cell",
-        "node-cell": "manyscale.runner.predict.node.cell_units:simulate_cell",
+        "node-profile": "manyscale.runner.predict.node.cells.profile_units:profile_cell",
+        "node-micro-profile": "manyscale.runner.predict.node.cells.micro_units:profile_cell",
+        "node-cell": "manyscale.runner.predict.node.cells.cell_units:simulate_cell",
         "node-intervals": "manyscale.runner.predict.intervals.node_intervals:simulate_intervals",
         "last-uses": "manyscale.runner.predict.intervals.interval_units:find_last_uses",
         "region-lines": "manyscale.runner.predict.intervals.region_units:find_lines",

@@ -10,7 +10,7 @@ each level).
 
 Weights of a Plan are numbers of elements, those of a Choice shares of the instructions. Levels at which what is
 simulated decides what is simulated next (task instances, thread blocks of a launch) have samplers that the simulation
-asks while it runs: predict/node/task_sampling.py and predict/gpu/block_sampling.py in the runner.
+asks while it runs: predict/node/cells/task_sampling.py and predict/gpu/block_sampling.py in the runner.
 """
 
 from __future__ import annotations

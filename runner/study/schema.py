@@ -42,7 +42,7 @@ class ModelChoice(Strict):
 
 
 class SamplingChoice(Strict):
-    """What is simulated by the model of the cores, where that is not all (predict/node/cells.py).
+    """What is simulated by the model of the cores, where that is not all (predict/node/cells/plan.py).
 
     ``ranks`` and ``iterations`` of the main loop: ``full``; ``traced``, those of which the detailed level was traced;
     ``one-in-N``; for ranks ``clusters``, one of each cluster of alike ranks; for iterations ``second``, or ``joined``:

@@ -20,7 +20,7 @@ from manyscale.models.workload.gpu_tables import COPIES_SCHEMA
 from manyscale.runner.predict import domain_table
 from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
 from manyscale.runner.predict.memory import amm_source
-from manyscale.runner.predict.node import cell_units
+from manyscale.runner.predict.node.cells import cell_units
 from manyscale.runner.predict.phase_source import Case, SweepShared
 from manyscale.runner.readers import goal, simgrid_ti, simpoint_bb
 from manyscale.runner.readers.stacks import folded

@@ -56,7 +56,7 @@ RANKS = Sampler(ranks, Drawn, options="drawn")
 '''
 WHILE_IT_RUNS = """
 from manyscale.runner.predict.gpu.block_sampling import BlockSampler
-from manyscale.runner.predict.node.task_sampling import EveryInstance
+from manyscale.runner.predict.node.cells.task_sampling import EveryInstance
 
 class Blocks(BlockSampler):
     @staticmethod

@@ -21,7 +21,7 @@ from manyscale.models.workload.detail_tables import Detail
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.program import CutProgram, ProgramStream
-from manyscale.runner.predict.node.cell_units import READ_OF_NODE, check_machine
+from manyscale.runner.predict.node.cells.cell_units import READ_OF_NODE, check_machine
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.stored_arrays import noted, stored

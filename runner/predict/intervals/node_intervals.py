@@ -17,11 +17,11 @@ from manyscale.models.node.interval_watch import NodeIntervals, finish, interval
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Note
-from manyscale.runner.predict.node.cells import JOINED, WHOLE, detailed_segments
+from manyscale.runner.predict.node.cells.open_cell import OpenCell, open_cell, phases_of_cell
+from manyscale.runner.predict.node.cells.plan import JOINED, WHOLE, detailed_segments
+from manyscale.runner.predict.node.cells.streams import stream_part
 from manyscale.runner.predict.node.creation import creation_pieces
-from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
 from manyscale.runner.predict.node.rank_part import rank_part
-from manyscale.runner.predict.node.streams import stream_part
 from manyscale.runner.predict.stored_arrays import NOTES, noted, restored, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.sampling.population import IntervalPopulation

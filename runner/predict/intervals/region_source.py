@@ -24,11 +24,11 @@ from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.regions import Regions, cut, with_distances
 from manyscale.runner.predict.intervals.sampled_tables import SampledProgram
 from manyscale.runner.predict.node import schedule_units, statistics
-from manyscale.runner.predict.node.cells import WHOLE, Cell, CellPlan
+from manyscale.runner.predict.node.cells.plan import WHOLE, Cell, CellPlan
+from manyscale.runner.predict.node.cells.streams import StreamPart, stream_part
 from manyscale.runner.predict.node.node_source import NodeSource, spread
 from manyscale.runner.predict.node.page_faults import PageFaults, page_faults_of
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
-from manyscale.runner.predict.node.streams import StreamPart, stream_part
 from manyscale.runner.predict.node.task_type_names import factors_of_types
 from manyscale.runner.predict.phase_source import Case, CoreUse, Done, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic, with_half_width

@@ -19,20 +19,20 @@ from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.regions import Regions
-from manyscale.runner.predict.node import profile_units
-from manyscale.runner.predict.node.cell_units import READ_OF_NODE, check_machine
+from manyscale.runner.predict.node.cells import profile_units
+from manyscale.runner.predict.node.cells.cell_units import READ_OF_NODE, check_machine
+from manyscale.runner.predict.node.cells.streams import StreamPart
 from manyscale.runner.predict.node.instance_ids import ids_in_rank
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import RankPart
 from manyscale.runner.predict.node.schedule_units import SLEEP, phase_of_pieces
-from manyscale.runner.predict.node.streams import StreamPart
 from manyscale.runner.predict.node.tables import MODELS
 from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.stored_arrays import noted, restored, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 
 if TYPE_CHECKING:
-    from manyscale.runner.predict.node.open_cell import OpenCell
+    from manyscale.runner.predict.node.cells.open_cell import OpenCell
 
 KIND: Final = "sampled-region"
 LINES: Final = "region-lines"
@@ -135,9 +135,9 @@ def simulate_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
     from manyscale.models.node.instance_profile import profiles_from
     from manyscale.models.node.private_stacks import private_lines
     from manyscale.models.node.program.serial_parts import serial_parts
-    from manyscale.runner.predict.node.open_cell import OpenCell
-    from manyscale.runner.predict.node.sampled_kernel import fill_skipped, skip_all
-    from manyscale.runner.predict.node.simulated_cell import lines_left, most_lines_of
+    from manyscale.runner.predict.node.cells.open_cell import OpenCell
+    from manyscale.runner.predict.node.cells.sampled_kernel import fill_skipped, skip_all
+    from manyscale.runner.predict.node.cells.simulated_cell import lines_left, most_lines_of
 
     node, runtime = Node.model_validate(parameters["node"]), RuntimeSystem.model_validate(parameters["runtime"])
     regions: Regions = inputs["regions"]

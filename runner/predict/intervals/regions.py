@@ -21,10 +21,10 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import traced
 from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.memory.streams import streams_of
+from manyscale.runner.predict.node.cells.streams import StreamPart
 from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.predict.node.rank_part import RankPart
 from manyscale.runner.predict.node.schedule_units import phase_of_pieces
-from manyscale.runner.predict.node.streams import StreamPart
 from manyscale.runner.predict.units import array_digest
 from manyscale.sampling.phases.traced_intervals import TracedIntervals
 from manyscale.sampling.population import IntervalPopulation
@@ -64,7 +64,7 @@ def cut(part: RankPart, stream: StreamPart, cores: int, runtime: RuntimeSystem, 
     """Regions of ``at_least`` instructions each on so many cores. O(executions + instances). Raises UserError, naming
     ``place``, for a program of one region, without instructions, or that calls MPI inside its phases."""
     from manyscale.models.node.program.regions import cut_at_waits  # Numba, as the other
-    from manyscale.runner.predict.node.open_cell import open_cell
+    from manyscale.runner.predict.node.cells.open_cell import open_cell
 
     workload = part.workload
     size = workload.column("blocks", "num_instructions").astype(np.int64)

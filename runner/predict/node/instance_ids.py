@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from manyscale.models.node.program.node_program import NodeProgram
-from manyscale.runner.predict.node.cells import Cell
+from manyscale.runner.predict.node.cells.plan import Cell
 from manyscale.runner.predict.units import Arrays
 
 

@@ -23,8 +23,9 @@ from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node import cell_units, profile_units, result_tables, schedule_units, statistics
-from manyscale.runner.predict.node.cells import CellPlan, plan_cells
+from manyscale.runner.predict.node import result_tables, schedule_units, statistics
+from manyscale.runner.predict.node.cells import cell_units, profile_units
+from manyscale.runner.predict.node.cells.plan import CellPlan, plan_cells
 from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
 from manyscale.runner.predict.node.task_type_names import check_priorities, factors_of_types, same_types

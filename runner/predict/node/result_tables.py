@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.runner.predict.node.cells import Cell
+from manyscale.runner.predict.node.cells.plan import Cell
 from manyscale.runner.predict.node.instance_ids import first_ids, first_ids_of_detail, in_run, traced_ids
 from manyscale.runner.predict.node.nested_rows import alone_on_cores
 from manyscale.runner.predict.node.options import TimelineChoice

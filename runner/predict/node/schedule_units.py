@@ -13,7 +13,7 @@ from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node.cells import JOINED, WHOLE
+from manyscale.runner.predict.node.cells.plan import JOINED, WHOLE
 from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.predict.node.instance_ids import ids_in_rank, traced_ids
 from manyscale.runner.predict.node.options import TimelineChoice

@@ -27,9 +27,9 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Note
 from manyscale.models.workload.parameters import Count, CountOrNone
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node import micro_units, profile_units
-from manyscale.runner.predict.node.cell_units import check_machine
-from manyscale.runner.predict.node.cells import plan_cells
+from manyscale.runner.predict.node.cells import micro_units, profile_units
+from manyscale.runner.predict.node.cells.cell_units import check_machine
+from manyscale.runner.predict.node.cells.plan import plan_cells
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.run.execute.execution import Workers

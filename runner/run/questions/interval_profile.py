@@ -22,7 +22,7 @@ from manyscale.models.node.interval_watch import NodeIntervals
 from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import node_intervals
-from manyscale.runner.predict.node.cell_units import check_machine
+from manyscale.runner.predict.node.cells.cell_units import check_machine
 from manyscale.runner.predict.stored_arrays import notes_of
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.execute.execution import Workers

@@ -11,7 +11,7 @@ from node_memory import caches, flow, node, run_touch
 from manyscale.models.node.memory.cache_rows import DIRTY, EMPTY, FLAG_BITS, SHARED
 from manyscale.models.node.memory.directory import FREE, WORD_BITS
 from manyscale.models.node.memory.system import INVALIDATED, MemorySystem, new_memory_system
-from manyscale.runner.predict.node.sampled_kernel import (
+from manyscale.runner.predict.node.cells.sampled_kernel import (
     SkippedLines,
     fill_skipped,
     skip_all,

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from manyscale.runner import kept
-from manyscale.runner.predict.node import streams
+from manyscale.runner.predict.node.cells import streams
 from manyscale.runner.shipped import folder
 
 LINES = {0: ["init", "compute 1e6", "send 1 0 800 6", "finalize"], 1: ["init", "recv 0 0 800 6", "finalize"]}

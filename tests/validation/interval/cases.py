@@ -17,15 +17,15 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.runner.predict.node import profile_units
-from manyscale.runner.predict.node.cells import WHOLE, detailed_segments
+from manyscale.runner.predict.node.cells import profile_units
+from manyscale.runner.predict.node.cells.open_cell import OpenCell, open_cell, phases_of_cell
+from manyscale.runner.predict.node.cells.plan import WHOLE, detailed_segments
+from manyscale.runner.predict.node.cells.simulated_cell import simulate
+from manyscale.runner.predict.node.cells.streams import StreamPart, stream_part
+from manyscale.runner.predict.node.cells.task_sampling import Found
 from manyscale.runner.predict.node.creation import creation_pieces
-from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
-from manyscale.runner.predict.node.simulated_cell import simulate
-from manyscale.runner.predict.node.streams import StreamPart, stream_part
-from manyscale.runner.predict.node.task_sampling import Found
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.study.targets import target_named

@@ -29,11 +29,11 @@ from manyscale.models.node.micro.profiles import MicroProfiles
 from manyscale.models.node.micro.response import core_response, instance_cycles
 from manyscale.models.node.micro.run_order import run_order
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.runner.predict.node.cells import detailed_segments
+from manyscale.runner.predict.node.cells.open_cell import OpenCell, open_cell, phases_of_cell
+from manyscale.runner.predict.node.cells.plan import detailed_segments
+from manyscale.runner.predict.node.cells.streams import stream_part
 from manyscale.runner.predict.node.creation import creation_pieces
-from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
 from manyscale.runner.predict.node.rank_part import rank_part
-from manyscale.runner.predict.node.streams import stream_part
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.study.targets import build_machine, shipped_targets

@@ -7,7 +7,7 @@ from rank_events import Recorder
 
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node.cells import WHOLE, detailed_segments, plan_cells
+from manyscale.runner.predict.node.cells.plan import WHOLE, detailed_segments, plan_cells
 from manyscale.runner.study import parse_study
 
 

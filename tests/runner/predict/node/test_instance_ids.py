@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.predict.node.cells import Cell
+from manyscale.runner.predict.node.cells.plan import Cell
 from manyscale.runner.predict.node.instance_ids import (
     first_ids,
     first_ids_of_detail,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from manyscale.models.node.memory.system import new_memory_system
-from manyscale.runner.predict.node.sampled_kernel import SkippedLines, skip_all, skipped_lines, touch_skipped
+from manyscale.runner.predict.node.cells.sampled_kernel import SkippedLines, skip_all, skipped_lines, touch_skipped
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 

@@ -16,8 +16,8 @@ from manyscale.models.node.detailed import DetailedPhases, NodeSimulation
 from manyscale.models.node.instruction_stream import PieceStream
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.runner.predict.node.sampled_kernel import new_sampled, no_lines
-from manyscale.runner.predict.node.taskpoint_sampling import _classes_of_pieces
+from manyscale.runner.predict.node.cells.sampled_kernel import new_sampled, no_lines
+from manyscale.runner.predict.node.cells.taskpoint_sampling import _classes_of_pieces
 from manyscale.sampling.taskpoint.decisions import TaskPoint, new_taskpoint
 from manyscale.sampling.taskpoint.state import FORWARDED, VALID, TaskPointParameters
 

@@ -21,12 +21,12 @@ from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.shared import run_kernel
 from manyscale.models.node.shared.run import AnalyticalPhases
-from manyscale.runner.predict.node import analytical_cell
-from manyscale.runner.predict.node.cell_units import _core_times
-from manyscale.runner.predict.node.open_cell import OpenCell
-from manyscale.runner.predict.node.sampled_uncertainty import _depends, _share_of_makespan
-from manyscale.runner.predict.node.simulated_cell import _by_intervals, _run_before
-from manyscale.runner.predict.node.taskpoint_sampling import MOST_PARTS, _classes_of_pieces
+from manyscale.runner.predict.node.cells import analytical_cell
+from manyscale.runner.predict.node.cells.cell_units import _core_times
+from manyscale.runner.predict.node.cells.open_cell import OpenCell
+from manyscale.runner.predict.node.cells.sampled_uncertainty import _depends, _share_of_makespan
+from manyscale.runner.predict.node.cells.simulated_cell import _by_intervals, _run_before
+from manyscale.runner.predict.node.cells.taskpoint_sampling import MOST_PARTS, _classes_of_pieces
 from manyscale.sampling.taskpoint.estimate import ForwardedErrors
 
 CREATE, COMPUTE, WAIT = Action.create, Action.compute, Action.wait_children

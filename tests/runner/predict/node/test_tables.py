@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from manyscale.runner.predict.node import result_tables, statistics, tables
-from manyscale.runner.predict.node.cells import Cell
+from manyscale.runner.predict.node.cells.plan import Cell
 from manyscale.runner.predict.node.tables import MODELS
 from manyscale.runner.predict.phase_source import Replayed
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from manyscale.runner.predict.node import cell_units
+from manyscale.runner.predict.node.cells import cell_units
 from manyscale.runner.predict.node.type_ratios import CellTimes, type_ratios
 
 FLAT = np.zeros(3)

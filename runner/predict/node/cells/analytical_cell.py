@@ -22,7 +22,7 @@ from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces
 from manyscale.models.node.shared.windows import windows_from, windows_of_pieces
 from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Note
-from manyscale.runner.predict.node.open_cell import OpenCell
+from manyscale.runner.predict.node.cells.open_cell import OpenCell
 from manyscale.runner.predict.units import Arrays
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.detailed import DetailedPhases, last_cache_of
 from manyscale.models.node.program.node_program import Action
-from manyscale.runner.predict.node.open_cell import OpenCell
+from manyscale.runner.predict.node.cells.open_cell import OpenCell
 from manyscale.sampling.taskpoint.decisions import TaskPoint
 from manyscale.sampling.taskpoint.estimate import ForwardedErrors, estimate
 

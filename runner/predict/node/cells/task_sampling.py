@@ -12,8 +12,8 @@ import numpy as np
 from manyscale.models.node.detailed import DetailedPhases
 from manyscale.models.node.instance_profile import InstanceProfiles
 from manyscale.models.workload.notes import Note
-from manyscale.runner.predict.node.open_cell import OpenCell
-from manyscale.runner.predict.node.sampled_kernel import SkippedLines
+from manyscale.runner.predict.node.cells.open_cell import OpenCell
+from manyscale.runner.predict.node.cells.sampled_kernel import SkippedLines
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.study import Study
 
@@ -65,11 +65,11 @@ class TaskSampler(Protocol):
     @staticmethod
     @abstractmethod
     def needs_profile(study: Study) -> bool:
-        """Whether cells are profiled first (predict/node/profile_units.py)."""
+        """Whether cells are profiled first (predict/node/cells/profile_units.py)."""
 
     @staticmethod
     def needs_model(study: Study) -> bool:
-        """Whether the analytical model predicts cells beside (predict/node/analytical_cell.py)."""
+        """Whether the analytical model predicts cells beside (predict/node/cells/analytical_cell.py)."""
         return False
 
     @staticmethod

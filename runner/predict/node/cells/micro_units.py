@@ -13,8 +13,8 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.runner.predict.node import profile_units
-from manyscale.runner.predict.node.cells import CellPlan
+from manyscale.runner.predict.node.cells import profile_units
+from manyscale.runner.predict.node.cells.plan import CellPlan
 from manyscale.runner.predict.phase_source import Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
@@ -44,7 +44,7 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     """The kind of unit: the arrays of MicroProfiles of all instances of the rank."""
     from manyscale.models.node.micro.collect import collect_profiles
     from manyscale.models.node.micro.run_order import run_order
-    from manyscale.runner.predict.node.open_cell import open_cell, phases_of_cell
+    from manyscale.runner.predict.node.cells.open_cell import open_cell, phases_of_cell
 
     runtime = RuntimeSystem()
     program, stream, pieces = open_cell(parameters, inputs, runtime)

@@ -17,17 +17,17 @@ from manyscale.models.node.instance_profile import InstanceProfiles, profiles_fr
 from manyscale.models.node.private_stacks import private_lines
 from manyscale.models.node.program.node_program import Action
 from manyscale.models.workload.notes import informs
-from manyscale.runner.predict.node import analytical_cell
-from manyscale.runner.predict.node.open_cell import OpenCell
-from manyscale.runner.predict.node.sampled_kernel import (
+from manyscale.runner.predict.node.cells import analytical_cell
+from manyscale.runner.predict.node.cells.open_cell import OpenCell
+from manyscale.runner.predict.node.cells.sampled_kernel import (
     SkippedLines,
     fill_skipped,
     no_lines,
     skip_all,
     skipped_lines,
 )
+from manyscale.runner.predict.node.cells.task_sampling import Found, SampledPieces, TaskSampler
 from manyscale.runner.predict.node.tables import MODELS
-from manyscale.runner.predict.node.task_sampling import Found, SampledPieces, TaskSampler
 from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.registry import lookup

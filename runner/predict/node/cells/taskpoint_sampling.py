@@ -1,5 +1,5 @@
 """TaskPoint inside a cell (registry: ``task-sampler``), whose instances are pieces of task instances
-(predict/node/sampled_kernel.py)."""
+(predict/node/cells/sampled_kernel.py)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from manyscale.models.node.detailed import DetailedPhases
 from manyscale.models.node.instance_profile import InstanceProfiles
-from manyscale.runner.predict.node import analytical_cell
-from manyscale.runner.predict.node.open_cell import OpenCell
-from manyscale.runner.predict.node.sampled_kernel import Sampled, SkippedLines, new_sampled, no_lines
-from manyscale.runner.predict.node.sampled_uncertainty import relative_half_width
-from manyscale.runner.predict.node.task_sampling import Found, SampledPieces, Simulate, TaskSampler
+from manyscale.runner.predict.node.cells import analytical_cell
+from manyscale.runner.predict.node.cells.open_cell import OpenCell
+from manyscale.runner.predict.node.cells.sampled_kernel import Sampled, SkippedLines, new_sampled, no_lines
+from manyscale.runner.predict.node.cells.sampled_uncertainty import relative_half_width
+from manyscale.runner.predict.node.cells.task_sampling import Found, SampledPieces, Simulate, TaskSampler
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.study import Study
 from manyscale.sampling.taskpoint.decisions import (

@@ -17,10 +17,10 @@ from manyscale.models.machine.processor import data_caches
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
-from manyscale.runner.predict.node.cells import Cell, CellPlan
+from manyscale.runner.predict.node.cells.plan import Cell, CellPlan
+from manyscale.runner.predict.node.cells.streams import stream_part
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import rank_part
-from manyscale.runner.predict.node.streams import stream_part
 from manyscale.runner.predict.phase_source import Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
@@ -85,14 +85,14 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     """The kind of unit, as the parameters ask for: ``instances``, the arrays of InstanceProfiles of all instances of
     the rank (those of other iterations have nothing), and ``task_class`` int32[instances], classes of like basic-block
     vectors; ``analytical``, those of analytical_cell.py."""
-    from manyscale.runner.predict.node.open_cell import open_cell
+    from manyscale.runner.predict.node.cells.open_cell import open_cell
 
     program, stream, pieces = open_cell(parameters, inputs, RuntimeSystem())
     arrays: Arrays = {}
     if parameters["instances"]:
         arrays |= _instances(program, stream, pieces, inputs["part"].workload, parameters["line_bytes"])
     if parameters["analytical"]:
-        from manyscale.runner.predict.node import analytical_cell
+        from manyscale.runner.predict.node.cells import analytical_cell
 
         workload = inputs["part"].workload
         arrays |= analytical_cell.profile(program, stream, pieces, workload, parameters["line_bytes"])

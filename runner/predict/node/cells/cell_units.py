@@ -14,12 +14,12 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node import profile_units
-from manyscale.runner.predict.node.cells import CellPlan
+from manyscale.runner.predict.node.cells import profile_units
+from manyscale.runner.predict.node.cells.plan import CellPlan
+from manyscale.runner.predict.node.cells.profile_units import cell_inputs
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
 from manyscale.runner.predict.node.instance_ids import ids_in_rank
 from manyscale.runner.predict.node.options import DetailedChoice
-from manyscale.runner.predict.node.profile_units import cell_inputs
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase_of_pieces
 from manyscale.runner.predict.node.task_type_names import same_types
@@ -30,7 +30,7 @@ from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.registry import lookup
 
 if TYPE_CHECKING:
-    from manyscale.runner.predict.node.task_sampling import Found
+    from manyscale.runner.predict.node.cells.task_sampling import Found
 
 KIND: Final = "node-cell"
 VERSION: Final = 9  # raised when results change, by a change of any model that a cell is simulated with, too
@@ -115,9 +115,9 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
     from manyscale.models.node.program.build import build_program  # Numba, as the others
-    from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
+    from manyscale.runner.predict.node.cells.open_cell import OpenCell, open_cell, phases_of_cell
+    from manyscale.runner.predict.node.cells.simulated_cell import simulate
     from manyscale.runner.predict.node.page_faults import page_faults_of
-    from manyscale.runner.predict.node.simulated_cell import simulate
 
     runtime = RuntimeSystem.model_validate(parameters["runtime"])
     node = Node.model_validate(parameters["node"])

@@ -24,7 +24,7 @@ from manyscale.models.node.program.build import build_program
 from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload, WorkloadError
-from manyscale.runner.predict.node.cells import JOINED, WHOLE
+from manyscale.runner.predict.node.cells.plan import JOINED, WHOLE
 from manyscale.runner.predict.node.schedule_units import phase_of_pieces
 
 
