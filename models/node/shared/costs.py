@@ -35,6 +35,9 @@ WAITS: Final = (0.0, 1.0, 4.0)  # of memory's latency
 _PORT_STEP: Final = 0.5  # of the last cache's latency
 
 
+VERSION: Final = 1  # raised when costs change
+
+
 class PieceCosts(NamedTuple):
     """Of each sample, per instruction: ``base`` float64[samples], all lines in the first cache; ``natural``
     float64[samples, levels + 1], lines by the level that serves them in the traced run; ``extra`` float64[samples,
@@ -57,17 +60,25 @@ class PieceCosts(NamedTuple):
     own: np.ndarray
     least: np.ndarray
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All as plain arrays, for ``numpy.savez``; ``costs_from`` reads them back."""
+        return {f"costs_{name}": values for name, values in self._asdict().items()}
+
+
+def costs_from(arrays: dict[str, np.ndarray]) -> PieceCosts:
+    """What ``PieceCosts.arrays`` gave."""
+    return PieceCosts(*(arrays[f"costs_{name}"] for name in PieceCosts._fields))
+
 
 def piece_costs(
-    windows: PieceWindows, lines: PieceLines, order: np.ndarray, workload: Workload, node: Node, *, warm: bool = True
+    windows: PieceWindows, lines: PieceLines, workload: Workload, node: Node, *, warm: bool = True
 ) -> tuple[PieceCosts, tuple[Note, ...]]:
-    """Costs of each sample, and notes on what the trace does not show. ``order`` int64[]: pieces as the traced run
-    executed them; ``warm``: it did so before. Raises ValueError where the node lacks a parameter or has lines of
-    another size."""
+    """Costs of each sample, and notes on what the trace does not show. ``warm``: the traced run executed all pieces
+    before. Raises ValueError where the node lacks a parameter or has lines of another size."""
     for name, cache in data_caches(node.caches).items():
         if needed(cache.line_bytes, "line", f"node.caches.{name}.") != lines.line_bytes:
             raise ValueError(f"node.caches.{name}: lines of {cache.line_bytes} B, profiles of {lines.line_bytes} B")
-    runs = _Runs(windows, lines, order, workload, node, warm)
+    runs = _Runs(windows, lines, workload, node, warm)
     levels, private, latency = runs.levels, runs.private, runs.latency
     wait = float(latency[-1]) * np.array(WAITS)
     used = runs.mean(runs.lines)
@@ -107,9 +118,9 @@ class _Runs:
     """Windows on the core of a machine. ``lines`` int64[windows]: that what counts uses first, at most."""
 
     def __init__(
-        self, windows: PieceWindows, lines: PieceLines, order: np.ndarray, workload: Workload, node: Node, warm: bool
+        self, windows: PieceWindows, lines: PieceLines, workload: Workload, node: Node, warm: bool
     ) -> None:
-        natural = _levels_of_rows(lines, order, node, warm)
+        natural = _levels_of_rows(lines, node, warm)
         main = needed(node.main_memory, "node.main_memory")
         if main.dram is not None:
             hit_ps = main.latency_ps - main.dram.activate_ps
@@ -159,8 +170,10 @@ class _Runs:
         return self.mean(cycles), np.stack([self.mean(each) for each in served.T], axis=1)
 
 
-def _levels_of_rows(lines: PieceLines, order: np.ndarray, node: Node, warm: bool) -> np.ndarray:
-    """int8[rows]: the level that serves each if one core runs pieces in ``order``. O(rows x levels)."""
+def _levels_of_rows(lines: PieceLines, node: Node, warm: bool) -> np.ndarray:
+    """int8[rows]: the level that serves each if one core runs pieces as the traced run did. O(rows x levels)."""
+    order = np.flatnonzero(lines.end > lines.first)
+    order = order[np.argsort(lines.first[order], kind="stable")]
     caches = empty_caches(lines, node, 1)
     levels = len(data_caches(node.caches))
     where = np.zeros(len(lines.line), np.int8)
