@@ -144,7 +144,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "detailed": "manyscale.runner.run.replay_units:burst",
         "interval": "manyscale.runner.run.replay_units:burst",
         "node-profile": "manyscale.runner.predict.node.cells.profile_units:profile_cell",
-        "node-micro-profile": "manyscale.runner.predict.node.cells.micro_units:profile_cell",
+        "node-costs": "manyscale.runner.predict.node.cells.cost_units:make_costs",
         "node-cell": "manyscale.runner.predict.node.cells.cell_units:simulate_cell",
         "node-intervals": "manyscale.runner.predict.intervals.node_intervals:simulate_intervals",
         "last-uses": "manyscale.runner.predict.intervals.interval_units:find_last_uses",

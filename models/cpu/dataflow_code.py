@@ -101,13 +101,13 @@ def ends_in_branch(workload: Workload) -> np.ndarray:
     return np.asarray((np.diff(offsets) > 0) & np.isin(kind[np.maximum(offsets[1:] - 1, 0)], _BRANCHES))
 
 
-def fused_instructions(workload: Workload, core: Core) -> np.ndarray:
-    """int64[blocks]: of the instructions of each block, how many are one with the branch behind them, and so take no
-    place of their own in the core. O(n log n) in the static instructions."""
+def fused_instructions(workload: Workload) -> np.ndarray:
+    """int64[blocks]: of the instructions of each block, how many are one with the branch behind them in cores that fuse
+    them, and so take no place of their own there. O(n log n) in the static instructions."""
     block = workload.column("instructions", "block_id").astype(np.int64)
     kind = workload.column("instructions", "instruction_class").astype(np.int64)
     reads, writes = _Registers(workload, "sources"), _Registers(workload, "destinations")
-    fused = _is_fused(block, kind, reads, writes, core)
+    fused = _is_fused(block, kind, reads, writes)
     return np.bincount(block[fused], minlength=workload.tables["blocks"].num_rows)
 
 
@@ -163,17 +163,17 @@ def _traits(
     traits[vector_reads | vector_writes] |= tables.VECTOR
     traits[vector_writes] |= tables.WRITES_VECTOR
     traits[np.isin(kind, _BRANCHES)] |= tables.ENDS_BLOCK
-    traits[_is_fused(block, kind, reads, writes, core)] |= tables.FUSED
+    if core.fuses_branches:
+        traits[_is_fused(block, kind, reads, writes)] |= tables.FUSED
     return traits.astype(np.int64)
 
 
-def _is_fused(block: np.ndarray, kind: np.ndarray, reads: _Registers, writes: _Registers, core: Core) -> np.ndarray:
+def _is_fused(block: np.ndarray, kind: np.ndarray, reads: _Registers, writes: _Registers) -> np.ndarray:
     """bool[instructions]: integer operations right before a branch that reads what they write."""
     fused = np.zeros(len(kind), bool)
-    if core.fuses_branches:
-        read_by_next = np.isin(writes.keys(shift=1), reads.keys())
-        before_branch = (kind[1:] == Kind.branch) & (block[:-1] == block[1:])
-        fused[:-1] = ((writes.count(read_by_next) > 0) & (kind == Kind.int_alu))[:-1] & before_branch
+    read_by_next = np.isin(writes.keys(shift=1), reads.keys())
+    before_branch = (kind[1:] == Kind.branch) & (block[:-1] == block[1:])
+    fused[:-1] = ((writes.count(read_by_next) > 0) & (kind == Kind.int_alu))[:-1] & before_branch
     return fused
 
 

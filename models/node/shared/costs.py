@@ -35,9 +35,6 @@ WAITS: Final = (0.0, 1.0, 4.0)  # of memory's latency
 _PORT_STEP: Final = 0.5  # of the last cache's latency
 
 
-VERSION: Final = 1  # raised when costs change
-
-
 class PieceCosts(NamedTuple):
     """Of each sample, per instruction: ``base`` float64[samples], all lines in the first cache; ``natural``
     float64[samples, levels + 1], lines by the level that serves them in the traced run; ``extra`` float64[samples,
@@ -67,7 +64,8 @@ class PieceCosts(NamedTuple):
 
 def costs_from(arrays: dict[str, np.ndarray]) -> PieceCosts:
     """What ``PieceCosts.arrays`` gave."""
-    return PieceCosts(*(arrays[f"costs_{name}"] for name in PieceCosts._fields))
+    # as ``piece_costs`` has them: stored arrays cannot be written, and kernels would be compiled for these, too
+    return PieceCosts(*(arrays[f"costs_{name}"].copy() for name in PieceCosts._fields))
 
 
 def piece_costs(
@@ -117,9 +115,7 @@ def piece_costs(
 class _Runs:
     """Windows on the core of a machine. ``lines`` int64[windows]: that what counts uses first, at most."""
 
-    def __init__(
-        self, windows: PieceWindows, lines: PieceLines, workload: Workload, node: Node, warm: bool
-    ) -> None:
+    def __init__(self, windows: PieceWindows, lines: PieceLines, workload: Workload, node: Node, warm: bool) -> None:
         natural = _levels_of_rows(lines, node, warm)
         main = needed(node.main_memory, "node.main_memory")
         if main.dram is not None:

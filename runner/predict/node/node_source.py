@@ -3,8 +3,9 @@
 In stages:
 
 1. *profiles* of what was traced in detail, where a method needs them (profile_units.py);
-2. *cells*: iterations of ranks whose cores are simulated in detail or by the interval model (cell_units.py);
-3. *schedules*: all phases of each rank, in bursts: traced times of task instances, times the ratios that the cells show
+2. what these take on the machine's *cores*, for the analytical model (cost_units.py);
+3. *cells*: iterations of ranks whose cores are simulated in detail or by the interval model (cell_units.py);
+4. *schedules*: all phases of each rank, in bursts: traced times of task instances, times the ratios that the cells show
    (type_ratios.py), on the rank's cores (schedule_units.py). A phase that lies in a cell takes what the cell says.
 
 Model ``burst`` has the last stage alone.
@@ -24,7 +25,7 @@ from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import result_tables, schedule_units, statistics
-from manyscale.runner.predict.node.cells import cell_units, profile_units
+from manyscale.runner.predict.node.cells import cell_units, cost_units, profile_units
 from manyscale.runner.predict.node.cells.plan import CellPlan, plan_cells
 from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
@@ -58,8 +59,10 @@ class NodeSource(PhaseSource):
         if simulates and profile_units.are_needed(study) and profile_units.KIND not in done:
             return [profile_units.stage(self._cells, study, case.machine)]
         if simulates and cell_units.KIND not in done:
-            profiles = done[profile_units.KIND].results if profile_units.KIND in done else None
-            return [cell_units.stage(self._cells, case, profiles)]
+            profiles = done.get(profile_units.KIND)
+            if profiles is not None and profile_units.wanted(study)["analytical"] and cost_units.KIND not in done:
+                return [cost_units.stage(self._cells, case, profiles)]
+            return [cell_units.stage(self._cells, case, profiles, done.get(cost_units.KIND))]
         if schedule_units.KIND not in done:
             cells = self._cells_in(done)
             given = factors_of_types(case.traced, study)

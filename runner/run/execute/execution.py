@@ -22,7 +22,7 @@ _told: Final[set[str]] = set()
 _WHAT: Final = {
     "replay": "replaying", "replay-coupled": "replaying", "replay-devices": "replaying",
     "stack-distances": "profiling", "gpu-profile": "profiling", "gpu-outline": "profiling",
-    "node-profile": "profiling", "node-micro-profile": "profiling", "last-uses": "profiling",
+    "node-profile": "profiling", "node-costs": "profiling", "last-uses": "profiling",
 }  # fmt: skip
 
 

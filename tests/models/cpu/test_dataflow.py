@@ -324,8 +324,7 @@ def test_instructions_that_are_one_with_their_branch_are_counted():
     program = workload([*pair, *pair], [Op(Kind.int_alu, (1,), (2,)), Op(Kind.branch, (FLAGS,))], pair[:1])
     core = node().core
     assert core is not None
-    assert fused_instructions(program, core).tolist() == [2, 0, 0]
-    assert fused_instructions(program, core.model_copy(update={"fuses_branches": False})).tolist() == [0, 0, 0]
+    assert fused_instructions(program).tolist() == [2, 0, 0]
 
 
 @pytest.mark.theory

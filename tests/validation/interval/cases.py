@@ -18,7 +18,8 @@ import numpy as np
 from manyscale.models.machine import Machine
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.node.cells import profile_units
-from manyscale.runner.predict.node.cells.open_cell import OpenCell, open_cell, phases_of_cell
+from manyscale.runner.predict.node.cells.analytical_cell import costs_of
+from manyscale.runner.predict.node.cells.open_cell import OpenCell, open_cell, open_profiled, phases_of_cell
 from manyscale.runner.predict.node.cells.plan import WHOLE, detailed_segments
 from manyscale.runner.predict.node.cells.simulated_cell import simulate
 from manyscale.runner.predict.node.cells.streams import StreamPart, stream_part
@@ -26,6 +27,7 @@ from manyscale.runner.predict.node.cells.task_sampling import Found
 from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
+from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.study.targets import target_named
@@ -112,12 +114,31 @@ class Program:
     def inputs(self) -> dict[str, Any]:
         return {"part": self.part, "stream": self.stream}
 
+    def cut_for(self, cores: int) -> int:
+        """The number of cores that a study would profile it for."""
+        return cores if profile_units.shares_loops(self.part.workload) else 1
+
     def profile(self, cores: int, target: Machine) -> Arrays:
         """What a study would keep of it."""
-        own = {"rank": 0, "iteration": self.iteration, "cores": cores}
+        own = {"rank": 0, "iteration": self.iteration, "cores": self.cut_for(cores)}
         return profile_units.profile_cell(
             own | {"line_bytes": profile_units.line_bytes_of(target), "instances": False, "analytical": True},
             self.inputs(),
+        )
+
+    def costs(self, target: Machine, profile: Arrays) -> Arrays:
+        """What a study would keep of its samples on a machine's cores."""
+        return costs_of(self.part.workload, target.node, restored(profile), warm=True)
+
+    def open_profiled(self, cores: int, target: Machine, profile: Arrays) -> OpenCell:
+        """As a study opens it for ``cpu: interval``."""
+        runtime = RuntimeSystem()
+        own = {"rank": 0, "iteration": self.iteration, "cores": cores}
+        program, stream, pieces, fused = open_profiled(own, self.inputs() | {"profile": profile}, runtime)
+        first, end = phases_of_cell(program, self.iteration)
+        creates = creation_pieces(program, self.part.workload)
+        return OpenCell(
+            self.part.workload, program, stream, pieces, creates, first, end, target.node, runtime, fused=fused
         )
 
     def open(self, cores: int, target: Machine) -> OpenCell:

@@ -4,9 +4,11 @@
 cases.py in detail (``trace_programs.py`` makes TRACES) and writes ``references.csv`` here: cycles, and CPU seconds of
 one simulation, half of the two that bring caches to their state and count, in a process that has loaded the kernels.
 ``python -m interval.measure predict TRACES`` predicts them by
-``cpu: interval`` and writes ``results.csv``, with CPU seconds of the prediction alone and of what is collected of a
-program for it; ``summary`` prints the tables of RESULTS.md. Cases that have a row already are not done again
-(``--again``: they are).
+``cpu: interval`` and writes ``results.csv``, with CPU seconds, taken one after the other in this process: of the
+detailed model, of opening the instructions for it, of the prediction from what is kept (its opening included), of the
+costs of samples on the machine's cores, and of the profile (its opening of the instructions included). Cases with equal
+``cut_for`` share a profile, and on one target the costs. ``summary`` prints the tables of RESULTS.md. Cases that have a
+row already are not done again (``--again``: they are).
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from typing import Any, Final
 import numpy as np
 
 from interval.cases import MACHINES, Program, cycles_of, machine, run
+from manyscale.runner.predict.units import Arrays
 
 HERE: Final = Path(__file__).parent
 KEY: Final = ("suite", "program", "target", "cores")
 REFERENCE: Final = (*KEY, "instances", "million_instructions", "detailed_cycles", "detailed_seconds")
-RESULT: Final = (*KEY, "detailed_cycles", "interval_cycles", "error_percent", "detailed_seconds", "interval_seconds",
-                 "profile_seconds")  # fmt: skip
+RESULT: Final = (*KEY, "detailed_cycles", "interval_cycles", "error_percent", "detailed_seconds", "open_seconds",
+                 "interval_seconds", "costs_seconds", "profile_seconds", "cut_for")  # fmt: skip
 Row = dict[str, str]
 
 
@@ -82,30 +85,60 @@ def reference(program: Program, target: str, cores: int) -> Row:
 
 def predicted(references: Sequence[Row]) -> Callable[[Program, str, int], Row]:
     known = {key_of(row): row for row in references}
+    kept = _Kept()
     is_warm: set[str] = set()
 
     def predict(program: Program, target: str, cores: int) -> Row:
         on = machine(target)
         truth = known[program.folder.parent.name, program.folder.name, target, str(cores)]
-        profile, collected = timed(lambda: program.profile(cores, on))
-        cell = program.open(cores, on)
-        _ = cell.instructions, cell.pieces
         if not is_warm:  # kernels
-            run(cell, cores, "interval", profile)
-            profile, collected = timed(lambda: program.profile(cores, on))
+            both, _, _ = _Kept().of(program, target, cores)
+            run(program.open_profiled(cores, on, both), cores, "interval", both)
+            run(program.open(cores, on), cores, "detailed", None)
             is_warm.add("once")
-        found, seconds = timed(lambda: run(cell, cores, "interval", profile))
-        cycles, true = cycles_of(found, on), float(truth["detailed_cycles"])
+        both, costs, collected = kept.of(program, target, cores)
+        found, seconds = timed(lambda: run(program.open_profiled(cores, on, both), cores, "interval", both))
+        cell, opening = timed(lambda: program.open(cores, on))
+        in_detail, detailed = timed(lambda: run(cell, cores, "detailed", None))
+        cycles, true = cycles_of(found, on), cycles_of(in_detail, on)
+        if f"{true:.0f}" != truth["detailed_cycles"]:
+            raise ValueError(f"{program.folder}: {true:.0f} cycles in detail, references.csv has others")
         return {
-            "detailed_cycles": truth["detailed_cycles"],
+            "detailed_cycles": f"{true:.0f}",
             "interval_cycles": f"{cycles:.0f}",
             "error_percent": f"{100 * (cycles / true - 1):.2f}",
-            "detailed_seconds": truth["detailed_seconds"],
+            "detailed_seconds": f"{detailed / 2:.4f}",  # as in ``reference``
+            "open_seconds": f"{opening:.4f}",
             "interval_seconds": f"{seconds:.4f}",
+            "costs_seconds": f"{costs:.4f}",
             "profile_seconds": f"{collected:.4f}",
+            "cut_for": str(program.cut_for(cores)),
         }
 
     return predict
+
+
+class _Kept:
+    """Profiles and costs of one program at a time."""
+
+    def __init__(self) -> None:
+        self._program: Program | None = None
+        self._profiles: dict[int, tuple[Arrays, float]] = {}
+        self._costs: dict[tuple[str, int], tuple[Arrays, float]] = {}
+
+    def of(self, program: Program, target: str, cores: int) -> tuple[Arrays, float, float]:
+        """(both, CPU seconds of the costs, of the profile)."""
+        if self._program is not program:
+            self.__init__()  # type: ignore[misc]
+            self._program = program
+        on, cut = machine(target), program.cut_for(cores)
+        if cut not in self._profiles:
+            self._profiles[cut] = timed(lambda: program.profile(cores, on))
+        profile, collected = self._profiles[cut]
+        if (target, cut) not in self._costs:
+            self._costs[target, cut] = timed(lambda: program.costs(on, profile))
+        costs, seconds = self._costs[target, cut]
+        return profile | costs, seconds, collected
 
 
 def timed(make: Callable[[], Any]) -> tuple[Any, float]:
@@ -128,8 +161,7 @@ def summary(rows: Sequence[Mapping[str, str]]) -> str:
     for name, mine in groups.items():
         cells = [[row for row in mine if row["cores"] == cores] for cores in ("1", "4", "16", "64")]
         lines.append(f"| {name} | " + " | ".join(_errors(each) for each in [*cells, mine]) + " |")
-    alone, whole = _speed_ups(rows)
-    lines += ["", f"speed-up: prediction alone {alone}, with its profile {whole}", f"rank correlation: {_ranks(rows)}"]
+    lines += ["", *_speed_ups(rows), "", f"rank correlation: {_ranks(rows)}"]
     return "\n".join(lines)
 
 
@@ -138,18 +170,35 @@ def _errors(rows: Sequence[Mapping[str, str]]) -> str:
     return f"{np.mean(errors):.1f} / {max(errors):.0f}" if errors else ""
 
 
-def _speed_ups(rows: Sequence[Mapping[str, str]]) -> tuple[str, str]:
-    detailed, interval, profile = (
-        np.array([float(row[f"{name}_seconds"]) for row in rows]) for name in ("detailed", "interval", "profile")
-    )
-    found = []
-    for cost in (interval, interval + profile):
-        ratio = detailed / np.maximum(cost, 1e-9)
-        found.append(
-            f"{detailed.sum() / cost.sum():.1f} in sum, {np.exp(np.log(ratio).mean()):.1f} geometric mean, "
-            f"{ratio.min():.1f} to {ratio.max():.1f}"
+def _speed_ups(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """A table by program: CPU time of the detailed model over that of the prediction, in sum, lowest and highest; the
+    same with all that is collected, each once for the cases that share it, or all of it for each case, on both sides
+    with the opening of the instructions."""
+    lines = [
+        "| times as fast | alone | lowest | highest | with costs, once each | with profiles, too, once each | all for "
+        "each case |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    programs = dict.fromkeys((row["suite"], row["program"]) for row in rows)
+    groups = {"all": list(rows)}
+    groups |= {f"{s}/{p}": [row for row in rows if (row["suite"], row["program"]) == (s, p)] for s, p in programs}
+    for name, mine in groups.items():
+        detailed, opening, alone, costs, profile = (
+            np.array([float(row[f"{each}_seconds"]) for row in mine])
+            for each in ("detailed", "open", "interval", "costs", "profile")
         )
-    return found[0], found[1]
+        once = [(row["suite"], row["program"], row["cut_for"]) for row in mine]
+        of_costs = dict(zip(zip([row["target"] for row in mine], once, strict=True), costs, strict=True))
+        of_profiles = dict(zip(once, profile, strict=True))
+        with_costs = alone.sum() + sum(of_costs.values())
+        each = (detailed + opening).sum() / (alone + costs + profile).sum()
+        ratio = detailed / alone
+        values = (
+            detailed.sum() / alone.sum(), ratio.min(), ratio.max(), detailed.sum() / with_costs,
+            detailed.sum() / (with_costs + sum(of_profiles.values())), each,
+        )  # fmt: skip
+        lines.append(f"| {name} | " + " | ".join(f"{value:.1f}" for value in values) + " |")
+    return lines
 
 
 def _ranks(rows: Sequence[Mapping[str, str]]) -> str:

@@ -38,11 +38,10 @@ def test_the_analytical_node_is_near_the_detailed_one() -> None:
         for target in ("grass-low-power", "marenostrum3"):
             on, found = machine(target), []
             for cores in (1, 4, 16):
-                cell, profile = program.open(cores, on), program.profile(cores, on)
-                truth, predicted = (
-                    cycles_of(run(cell, cores, model, profile if model == "interval" else None), on)
-                    for model in ("detailed", "interval")
-                )
+                profile = program.profile(cores, on)
+                kept = profile | program.costs(on, profile)
+                truth = cycles_of(run(program.open(cores, on), cores, "detailed", None), on)
+                predicted = cycles_of(run(program.open_profiled(cores, on, profile), cores, "interval", kept), on)
                 errors.append(abs(predicted / truth - 1))
                 found.append((truth, predicted))
             assert np.array_equal(np.argsort([each for each, _ in found]), np.argsort([each for _, each in found]))

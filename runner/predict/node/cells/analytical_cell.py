@@ -9,20 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from manyscale.models.cpu.dataflow_code import fused_instructions
+from manyscale.models.machine import Node
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.detailed import last_cache_of
-from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
+from manyscale.models.node.instruction_stream import InstructionStream, PieceStream, sums_of_pieces
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.shared import occupancy_kernel
 from manyscale.models.node.shared import run as analytical
-from manyscale.models.node.shared.costs import piece_costs
+from manyscale.models.node.shared.costs import costs_from, piece_costs
 from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy, empty_caches
 from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces, piece_lines_from
 from manyscale.models.node.shared.windows import windows_from, windows_of_pieces
 from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
+from manyscale.runner.predict.stored_arrays import noted, notes_of, stored
 from manyscale.runner.predict.units import Arrays
 
 
@@ -44,28 +47,39 @@ class Predicted:
 def profile(
     program: NodeProgram, stream: InstructionStream, pieces: PieceStream, workload: Workload, line_bytes: int
 ) -> Arrays:
-    """What the model reads of a cell's instructions, whatever the machine: arrays of a profile's unit."""
+    """What the model reads of a cell's instructions, whatever the machine: arrays of a profile's unit. Beside those of
+    PieceLines and PieceWindows ``pieces_num_instructions`` and ``pieces_fused`` int64[pieces], as OpenCell has them."""
     lines = lines_of_pieces(stream, pieces, sites_of(workload), line_bytes)
-    return lines.arrays() | windows_of_pieces(program, stream, pieces, lines, workload).arrays()
+    return {
+        **lines.arrays(),
+        **windows_of_pieces(program, stream, pieces, lines, workload).arrays(),
+        "pieces_num_instructions": pieces.num_instructions,
+        "pieces_fused": sums_of_pieces(stream, pieces, fused_instructions(workload)),
+    }
+
+
+def costs_of(workload: Workload, node: Node, profile: Arrays, *, warm: bool) -> Arrays:
+    """What samples of a profile take on a node's cores and caches, whatever their number and what schedules them:
+    arrays of a unit (cost_units.py), with notes on the code. Raises ValueError where the machine lacks a parameter."""
+    costs, notes = piece_costs(windows_from(profile), piece_lines_from(profile), workload, node, warm=warm)
+    return noted(stored(costs.arrays()), notes)
 
 
 def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Predicted:
-    """The cell from its profile. Raises ValueError where the machine lacks a parameter."""
+    """The cell from the arrays of its profile and of ``costs_of`` it, together. Raises ValueError where the machine
+    lacks a parameter."""
     cores, seed = parameters["cores"], parameters["seed"]
-    windows, lines = windows_from(arrays), piece_lines_from(arrays)
+    lines, sample_of = piece_lines_from(arrays), arrays["windows_sample_of"]
     warm = parameters["detailed"]["caches"] != "cold"
-    traced = np.flatnonzero((lines.end > lines.first) & (cell.pieces.num_instructions > 0))
-    traced = traced[np.argsort(lines.first[traced], kind="stable")]
-    costs, notes = piece_costs(windows, lines, traced, cell.workload, cell.node, warm=warm)
     caches = empty_caches(lines, cell.node, cores)
     if warm:
         _run_before(cell, cores, seed, lines, caches)
     phases = analytical.run_phases(
-        cell.program, cell.node, cores, cell.runtime, cell.pieces.num_instructions, windows.sample_of, costs, lines,
-        caches, given_ps=cell.creation_ps, beside_ps=cell.beside_ps, first_phase=cell.first, end_phase=cell.end,
-        seed=seed, share_group=last_cache_of(cell.node, cores),
+        cell.program, cell.node, cores, cell.runtime, cell.pieces.num_instructions, sample_of,
+        costs_from(arrays), lines, caches, given_ps=cell.creation_ps, beside_ps=cell.beside_ps,
+        first_phase=cell.first, end_phase=cell.end, seed=seed, share_group=last_cache_of(cell.node, cores),
     )  # fmt: skip
-    return Predicted(phases, notes)
+    return Predicted(phases, tuple(notes_of([arrays])))
 
 
 def _run_before(cell: OpenCell, cores: int, seed: int, lines: PieceLines, caches: Occupancy) -> None:

@@ -14,7 +14,6 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node.cells import profile_units
 from manyscale.runner.predict.node.cells.plan import CellPlan
 from manyscale.runner.predict.node.cells.profile_units import cell_inputs
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
@@ -24,7 +23,7 @@ from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase_of_pieces
 from manyscale.runner.predict.node.task_type_names import same_types
 from manyscale.runner.predict.node.type_ratios import CellTimes, TypeRatios, type_ratios
-from manyscale.runner.predict.phase_source import Case, Stage
+from manyscale.runner.predict.phase_source import Case, Finished, Stage
 from manyscale.runner.predict.stored_arrays import noted, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.registry import lookup
@@ -33,15 +32,15 @@ if TYPE_CHECKING:
     from manyscale.runner.predict.node.cells.task_sampling import Found
 
 KIND: Final = "node-cell"
-VERSION: Final = 9  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 10  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 1}  # simulated operations per access
 
 
-def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stage:
-    """A unit per cell, in their order. ``profiles``: of each, where the study needs them. Raises UserError for a
-    machine that lacks what the model reads."""
+def stage(plan: CellPlan, case: Case, profiles: Finished | None, costs: Finished | None) -> Stage:
+    """A unit per cell, in their order. ``profiles`` and ``costs`` (cost_units.py): of each, where the study needs them.
+    Raises UserError for a machine that lacks what the model reads."""
     study, machine = case.study, case.machine
     check_machine(machine)
     values: dict[str, Any] = {}
@@ -55,11 +54,14 @@ def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stag
             inputs["traced"] = f"rank {cell.rank} of {plan.traced.digest}"
             values[inputs["traced"]] = traced
             digests.append(traced.digest)
-        if profiles is not None:
-            line_bytes, cores = profile_units.line_bytes_of(machine), study.mapping.cores_per_rank
-            kinds = " ".join(kind for kind, is_wanted in profile_units.wanted(study).items() if is_wanted)
-            inputs["profile"] = f"profile of {' '.join(digests)}, lines of {line_bytes} bytes, {cores} cores, {kinds}"
-            values[inputs["profile"]] = profiles[index]
+        if study.model.cpu == "interval":  # the profile has what is read of it
+            values.pop(inputs.pop("stream"))
+        for name, finished in (("profile", profiles), ("costs", costs)):
+            if finished is not None:
+                unit = finished.units[index]
+                inputs[name] = f"{name} {unit.key}"
+                values[inputs[name]] = finished.results[index]
+                digests.append(unit.key)
         own = {
             "rank": cell.rank,
             "iteration": cell.iteration,
@@ -74,8 +76,7 @@ def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stag
             "seed": study.seed,
         }
         meaning = own | {"node": machine.node.model_dump(mode="json", include=READ_OF_NODE)}
-        versions = {"profile": profile_units.VERSION, "with": profiles is not None}
-        key = unit_key(KIND, VERSION, meaning | versions, digests, seed=study.seed)
+        key = unit_key(KIND, VERSION, meaning, digests, seed=study.seed)
         accesses = int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
         weight = accesses * _WEIGHTS[study.model.cpu] // (10 if study.sampling.tasks != "full" else 1)
         parameters = own | {"node": case.machine_content["node"]}
@@ -115,13 +116,18 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
     from manyscale.models.node.program.build import build_program  # Numba, as the others
-    from manyscale.runner.predict.node.cells.open_cell import OpenCell, open_cell, phases_of_cell
+    from manyscale.runner.predict.node.cells.open_cell import OpenCell, open_cell, open_profiled, phases_of_cell
     from manyscale.runner.predict.node.cells.simulated_cell import simulate
     from manyscale.runner.predict.node.page_faults import page_faults_of
 
     runtime = RuntimeSystem.model_validate(parameters["runtime"])
     node = Node.model_validate(parameters["node"])
-    program, stream, pieces = open_cell(parameters, inputs, runtime)
+    profile = {**inputs["profile"], **inputs.get("costs", {})} if "profile" in inputs else None
+    fused = None
+    if parameters["model"] == "interval":
+        program, stream, pieces, fused = open_profiled(parameters, inputs, runtime)
+    else:
+        program, stream, pieces = open_cell(parameters, inputs, runtime)
     first, end = phases_of_cell(program, parameters["iteration"])
     detailed = inputs["part"].workload
     creates = creation_pieces(program, detailed)
@@ -141,8 +147,10 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         node.main_memory.page_fault_ps or 0,
         (first, end),
     )
-    cell = OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime, fault_ps=faults.piece_ps)
-    found = simulate(cell, parameters, inputs.get("profile"))
+    cell = OpenCell(
+        detailed, program, stream, pieces, creates, first, end, node, runtime, fault_ps=faults.piece_ps, fused=fused
+    )
+    found = simulate(cell, parameters, profile)
     types = np.append(np.asarray(parameters["types"], np.int64), -1)
     number = parameters["num_types"]
 

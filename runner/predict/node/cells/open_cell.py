@@ -31,7 +31,8 @@ from manyscale.runner.predict.node.schedule_units import phase_of_pieces
 @dataclass(frozen=True)
 class OpenCell:
     """Phases [``first``, ``end``) of a program, and what they execute. ``creates`` bool[pieces]:
-    predict/node/creation.py. ``fault_ps`` int64[pieces] or none: predict/node/page_faults.py."""
+    predict/node/creation.py. ``fault_ps`` int64[pieces] or none: predict/node/page_faults.py. ``fused`` int64[pieces]:
+    instructions that cores may make one with the branch behind them; None: the stream tells."""
 
     workload: Workload
     program: NodeProgram
@@ -44,6 +45,7 @@ class OpenCell:
     runtime: RuntimeSystem
     creation_is_free: bool = False
     fault_ps: np.ndarray | None = None
+    fused: np.ndarray | None = None
 
     @cached_property
     def pieces(self) -> PieceStream:
@@ -72,9 +74,12 @@ class OpenCell:
     @property
     def issued(self) -> np.ndarray:
         """int64[instances]: places of their instructions in the core, where a compare and its branch may share one."""
-        fused = sums_of_pieces(
-            self.stream, self.pieces, fused_instructions(self.workload, needed(self.node.core, "core"))
-        )
+        if not needed(self.node.core, "core").fuses_branches:
+            return self.instructions
+        fused = self.fused
+        if fused is None:
+            fused = sums_of_pieces(self.stream, self.pieces, fused_instructions(self.workload))
+        fused = np.where(self.creates, 0, fused)
         mine = phase_of_pieces(self.program)
         inside = (mine >= self.first) & (mine < self.end)
         owner = self.program.piece_instance[inside]
@@ -106,6 +111,20 @@ def open_cell(
     blocks = part.workload.column("blocks", "num_instructions").astype(np.int64)
     stack = private_stacks(program, part.workload, part.first_segment)
     return program, stream, pieces_of_stream(program, stream, sites, np.maximum(blocks, 0), stack)
+
+
+def open_profiled(
+    parameters: Mapping[str, Any], inputs: Mapping[str, Any], runtime: RuntimeSystem
+) -> tuple[NodeProgram, InstructionStream, PieceStream, np.ndarray]:
+    """As ``open_cell``, without going over a stream (which is empty here): what its pieces execute says the profile
+    (analytical_cell.py); and OpenCell's ``fused``. O(events)."""
+    part, profile = inputs["part"], inputs["profile"]
+    program = build_program(part.workload, parameters["rank"], parameters["cores"], runtime)
+    instructions, fused = profile["pieces_num_instructions"], profile["pieces_fused"]
+    assert len(instructions) == program.num_pieces
+    none, nowhere = np.zeros(program.num_pieces, np.int64), np.zeros(1, np.int64)
+    stream = InstructionStream(0, np.zeros(0, np.int32), np.zeros(0, np.uint64), nowhere, nowhere)
+    return program, stream, PieceStream(none, none, none, instructions), fused
 
 
 def _with_first_segment(program: NodeProgram, first_segment: int) -> NodeProgram:

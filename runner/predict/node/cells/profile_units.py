@@ -2,7 +2,8 @@
 
 Needed by classes of basic-block vectors and to touch the lines of instances that are not simulated (``instances``:
 instance_profile.py), and by the analytical model (``analytical``: analytical_cell.py). A profile depends on the trace,
-the line size and the number of cores, into which static loops are cut, so a study of many machines computes it once.
+the line size and, if there are loops, the number of cores, among which these are shared out: a study of many machines
+computes it once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from manyscale.models.machine.processor import data_caches
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
+from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.predict.node.cells.plan import Cell, CellPlan
 from manyscale.runner.predict.node.cells.streams import stream_part
 from manyscale.runner.predict.node.options import DetailedChoice
@@ -28,7 +30,7 @@ from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 
 KIND: Final = "node-profile"
-VERSION: Final = 5  # raised when results change, by a change of the profile or of how programs are built, too
+VERSION: Final = 6  # raised when results change, by a change of the profile or of how programs are built, too
 
 
 def wanted(study: Study) -> dict[str, bool]:
@@ -52,14 +54,19 @@ def stage(plan: CellPlan, study: Study, machine: Machine) -> Stage:
     values: dict[str, Any] = {}
     for cell in plan.cells:
         inputs, content = cell_inputs(plan, cell, values)
+        cores = study.mapping.cores_per_rank if shares_loops(values[inputs["part"]].workload) else 1
         own = {
-            "rank": cell.rank, "iteration": cell.iteration, "cores": study.mapping.cores_per_rank,
-            "line_bytes": line_bytes, **wanted(study),
+            "rank": cell.rank, "iteration": cell.iteration, "cores": cores, "line_bytes": line_bytes, **wanted(study),
         }  # fmt: skip
         weight = 10 * int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
         key = unit_key(KIND, VERSION, own, content, seed=0)
         result.append(WorkUnit(key, KIND, own, inputs, max(weight, 1)))
     return Stage(KIND, result, values)
+
+
+def shares_loops(workload: Workload) -> bool:
+    """Whether there are loops or sections, which are shared out to as many cores as there are. O(events)."""
+    return bool(np.isin(workload.column("events", "kind"), (EventKind.loop_begin, EventKind.sections_begin)).any())
 
 
 def line_bytes_of(machine: Machine) -> int:
