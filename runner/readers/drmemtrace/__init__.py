@@ -3,16 +3,19 @@ several (``.trace``, ``.trace.gz``, ``.trace.zip``), or a folder of such files, 
 
 A trace is a sequence of records of 12 bytes (clients/drcachesim/common/trace_entry.h, versions 1 to 7): a header, what
 the thread and its process are, markers, instructions with their addresses, each followed by what it loads and stores,
-and before an instruction that is new its bytes, where the trace has encodings. Of markers the kind of trace counts
-alone. Prefetches and flushes are no accesses here.
+and before an instruction that is new its bytes, where the trace has encodings. Prefetches and flushes are no accesses
+here. Of markers count the kind of trace, times, system calls and futexes with their arguments, switches of threads by
+the program itself, windows, what is the kernel's, and the length of vectors. Others say what instructions and accesses
+show by themselves (signals, restartable sequences, targets of branches), or what is not asked here (processors, pages,
+physical addresses, functions); those of the user are a note.
 
 Basic blocks are rebuilt as lackey's are: they end where control ever arrived, or went on elsewhere. A block's
 ``offset`` is its address in the process. Each round of a repeated string instruction is an execution of it.
 Instructions of x86-64 and AArch64 are disassembled from their bytes (capstone).
 
-Each process is a rank with one ``other`` operation, and takes what passed between the first and the last timestamp of
-its threads. Where it has several threads, each is a task instance, created at the beginning: they run side by side on
-the cores that a rank gets, without waiting for each other, since the trace does not say where they do.
+Each process is a rank with one ``other`` operation. Where it has several threads, pieces of these are task instances,
+which follow each other as the threads waited for each other (``order.py``), on the cores that a rank gets. A piece
+takes what passed between its first and its last time: sleep until another thread wakes it is none of it.
 
 Memory is bounded by the program's code, not by the trace's length. Files are decompressed twice.
 """

@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import MAX_RANKS, PHASES_SCHEMA, PhaseKind, Workload
-from manyscale.models.workload.detail_tables import INSTRUCTIONS_SCHEMA
-from manyscale.models.workload.notes import Errs, Note, changes, forbids
-from manyscale.models.workload.task_tables import EVENTS_SCHEMA, TASK_TYPES_SCHEMA, TASKS_SCHEMA, EventKind, TaskFlag
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.drmemtrace import files
+from manyscale.runner.readers.drmemtrace.calls import Calls
+from manyscale.runner.readers.drmemtrace.code import instructions_of, take_encodings
+from manyscale.runner.readers.drmemtrace.findings import notes_of
+from manyscale.runner.readers.drmemtrace.order import Thread, order
+from manyscale.runner.readers.drmemtrace.tables import place_of, tasks_of, time_ps
 from manyscale.runner.readers.lackey.lines import INSTRUCTION, LOAD, STORE
 from manyscale.runner.readers.lackey.reader import Code, Records, executions
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
-from manyscale.runner.readers.qemu_trace.reader import instructions_table
 from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stores.traced_blocks import ScratchStream, TracedBlocks, block_table
 
@@ -32,8 +33,6 @@ _IS_INSTRUCTION: Final = np.isin(
 )  # fmt: skip
 _MOST_BYTES: Final = 4096  # of an access
 _MOST_THREADS: Final = 1 << 16
-_PS_PER_US: Final = 1_000_000
-_MOST_US: Final = 86_400 * 10**6
 
 
 @dataclass
@@ -44,25 +43,47 @@ class _Thread:
     process: int
     thread: int
     kind: int = 0
+    version: int = 0
     code: Code = field(default_factory=Code)
+    calls: Calls = field(default_factory=Calls)
     is_ended: bool = False
     num_unsized: int = 0  # accesses of the file without a size
-    first_us: int = -1  # what its clock showed first and last
-    last_us: int = -1
-
-    @property
-    def time_ps(self) -> int:
-        """Between the first and the last time that the tracer wrote down; up to a day."""
-        return min(max(self.last_us - self.first_us, 0), _MOST_US) * _PS_PER_US
 
     def see(self, records: np.ndarray) -> None:
-        """Take in records of the thread, in their order."""
-        self.code.see(*_accesses(records))
-        is_time = (records["type"] == files.MARKER) & (records["size"] == files.TIMESTAMP)
-        times = records["value"][is_time]
-        if len(times):
-            self.first_us = int(times[0]) if self.first_us < 0 else self.first_us
-            self.last_us = int(times[-1])
+        """Take in records of the thread, in their order. Blocks end at system calls, where threads are cut."""
+        cuts = self.calls.see(records, _is_instruction(records))
+        kept = _is_kept(records)
+        kinds, addresses, sizes = _accesses(records, kept)
+        bounds = np.cumsum(kept)[cuts].tolist()
+        for first, end in zip([0, *bounds], [*bounds, len(kinds)], strict=True):
+            self.code.see(kinds[first:end], addresses[first:end], sizes[first:end])
+            if end < len(kinds) or bounds[-1:] == [end]:
+                self.code.interrupt()
+
+
+class _Stream:
+    """The records of one thread, taken once from front to back."""
+
+    def __init__(self, thread: _Thread) -> None:
+        self._parts = _records(thread.path, thread.thread)
+        self._left: Records | None = None
+
+    def take(self, num_instructions: int) -> Iterator[Records]:
+        """So many instructions with what they access; all that are left if negative. To be used up before the next."""
+        missing = num_instructions
+        while missing:
+            part = self._left or next(self._parts, None)
+            self._left = None
+            if part is None:
+                return
+            if missing > 0:
+                places = np.flatnonzero(part[0] == INSTRUCTION)
+                if len(places) > missing:
+                    cut = int(places[missing])
+                    self._left = part[0][cut:], part[1][cut:], part[2][cut:]
+                    part = part[0][:cut], part[1][:cut], part[2][:cut]
+                missing -= min(len(places), missing)
+            yield part
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
@@ -70,60 +91,76 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     if path.is_dir() and files.is_raw(path):
         raise UserError(f"{path}: holds the raw files of the tracer; turn them into a trace: drraw2trace -indir {path}")
     paths = files.of_threads(path) if path.is_dir() else [path]
+    if not paths and any(path.rglob("*.sz")):
+        raise UserError(f"{path}: is packed by snappy (.sz), which is not read; trace it by a newer DynamoRIO")
     if not paths:
         raise UserError(f"{path}: holds no files .trace, .trace.gz or .trace.zip; name the folder that has them")
     threads: list[_Thread] = []
     encodings: dict[int, bytes] = {}
+    vectors: set[int] = set()
     for each in paths:
-        threads += _threads(each, encodings)
+        threads += _threads(each, encodings, vectors)
     if not any(thread.code.num_known for thread in threads):
         raise UserError(f"{path}: holds no instructions; record it by drrun -t drmemtrace -offline")
     threads = sorted((thread for thread in threads if thread.code.num_known), key=lambda one: (one.process, one.thread))
     processes = list(dict.fromkeys(thread.process for thread in threads))
     if len(processes) > MAX_RANKS or len(threads) > _MOST_THREADS:
         raise UserError(f"{path}: holds {len(processes)} processes and {len(threads)} threads; read fewer of its files")
-    notes = _notes(threads, has_encodings=bool(encodings))
-    blocks = TracedBlocks()
     of_process = {one: [thread for thread in threads if thread.process == one] for one in processes}
+    orders = [
+        order([Thread(each.thread, each.calls, each.version, bool(each.kind & files.ARM_64)) for each in mine])
+        for mine in of_process.values()
+    ]
+    notes = notes_of(threads, vectors, [each for each in orders if len(each.pieces) > 1], has_encodings=bool(encodings))
+    blocks = TracedBlocks()
     with ScratchStream() as stream:
-        for rank, process in enumerate(processes):
-            mine = of_process[process]
-            for number, thread in enumerate(mine):
-                count = 0
-                for part in executions(partial(_records, thread.path, thread.thread), thread.code, notes):
+        for rank, (mine, found) in enumerate(zip(of_process.values(), orders, strict=True)):
+            streams = [_Stream(thread) for thread in mine]
+            for place, piece in enumerate(found.pieces):
+                thread, count = mine[piece.thread], 0
+                taken = -1 if piece.end >= thread.calls.num_instructions else piece.end - piece.first
+                for part in executions(partial(streams[piece.thread].take, taken), thread.code, notes):
                     ids = blocks.number(part.starts, part.sizes, part.counts, part.attributes)
                     stream.writer.add(ids, part.counts, part.addresses)
                     count += int(part.sizes.sum(dtype=np.int64))
-                task, event = (number + 1, len(mine) + 2 + 2 * number) if len(mine) > 1 else (-1, -1)
-                stream.writer.end_segment(rank, number, 0, event, task, count)
+                task, event = place_of(place, len(found.pieces)) if len(mine) > 1 else (-1, -1)
+                stream.writer.end_segment(rank, piece.thread, 0, event, task, count)
         segments, store = stream.close()
-    times = [[thread.time_ps for thread in of_process[process]] for process in processes]
     computed = [
-        {"rank": rank, "operation_id": 0, "kind": PhaseKind.compute, "region_id": -1, "duration_ps": sum(each)}
-        for rank, each in enumerate(times)
-    ]
+        {
+            "rank": rank, "operation_id": 0, "kind": PhaseKind.compute, "region_id": -1,
+            "duration_ps": sum(map(time_ps, found.pieces)),
+        }
+        for rank, found in enumerate(orders)
+    ]  # fmt: skip
     tables: dict[str, pa.Table] = rank_tables(len(processes), {}) | {
         "blocks": block_table(blocks.keys, blocks.num_instructions),
-        "instructions": _instructions(blocks, encodings, threads, notes),
+        "instructions": instructions_of(
+            blocks, encodings, {thread.kind for thread in threads}, max(vectors, default=0), notes
+        ),
         "block_accesses": blocks.accesses(),
         "segments": segments,
         "phases": pa.Table.from_pylist(computed, PHASES_SCHEMA),
-        **_tasks(times),
-    }
+        **tasks_of([
+            found.pieces if len(mine) > 1 else [] for mine, found in zip(of_process.values(), orders, strict=True)
+        ]),
+    }  # fmt: skip
     return Workload(path.name.split(".trace")[0], len(processes), tables, tuple(notes), NAME, store)
 
 
-def _threads(path: Path, encodings: dict[int, bytes]) -> list[_Thread]:
+def _threads(path: Path, encodings: dict[int, bytes], vectors: set[int]) -> list[_Thread]:
     """The threads of a file, whose code has been seen. O(records)."""
     found: dict[int, _Thread] = {}
     current = process = 0
-    kind, at = 0, 0
+    kind, version, at = 0, 0, 0
     pending = b""
     is_ended, num_unsized = False, 0
     for records in files.pieces(path):
         types, sizes, values = records["type"], records["size"], records["value"]
         _check(path, records, at)
-        pending = _take_encodings(records, encodings, pending)
+        pending = take_encodings(records, _is_instruction(records), encodings, pending)
+        version = version if at else int(values[0])
+        vectors |= set(values[(types == files.MARKER) & (sizes == files.VECTOR_BYTES)].tolist())
         kinds = values[(types == files.MARKER) & (sizes == files.FILE_TYPE)]
         kind = int(kinds[0]) if len(kinds) and not kind else kind
         if kind & files.OF_32_BITS:
@@ -143,7 +180,8 @@ def _threads(path: Path, encodings: dict[int, bytes]) -> list[_Thread]:
             found[current].see(part)
         at += len(records)
     for one in found.values():
-        one.process, one.kind, one.is_ended, one.num_unsized = process, kind, is_ended, num_unsized
+        one.process, one.kind, one.version = process, kind, version
+        one.is_ended, one.num_unsized = is_ended, num_unsized
     return list(found.values())
 
 
@@ -184,130 +222,24 @@ def _records(path: Path, thread: int) -> Iterator[Records]:
         for owner, part in _by_thread(records, current):
             current = owner
             if current == thread:
-                yield _accesses(part)
+                yield _accesses(part, _is_kept(part))
 
 
-def _accesses(records: np.ndarray) -> Records:
-    """Instructions, loads and stores as lackey's reader has them."""
+def _is_instruction(records: np.ndarray) -> np.ndarray:
+    found: np.ndarray = _IS_INSTRUCTION[records["type"]]
+    return found
+
+
+def _is_kept(records: np.ndarray) -> np.ndarray:
     types = records["type"]
-    is_instruction = _IS_INSTRUCTION[types]
-    kept = is_instruction | (types == files.READ) | (types == files.WRITE)
-    kept &= ~_is_unsized(records)
+    found: np.ndarray = _is_instruction(records) | (types == files.READ) | (types == files.WRITE)
+    return found & ~_is_unsized(records)
+
+
+def _accesses(records: np.ndarray, kept: np.ndarray) -> Records:
+    """Instructions, loads and stores as lackey's reader has them. ``kept``: bool[], which records are any."""
+    types = records["type"]
+    is_instruction = _is_instruction(records)
     kinds = np.where(is_instruction, INSTRUCTION, np.where(types == files.WRITE, STORE, LOAD)).astype(np.uint8)
     addresses = np.ascontiguousarray(records["value"][kept]).view(np.int64)
     return kinds[kept], addresses, records["size"][kept].astype(np.int32)
-
-
-def _take_encodings(records: np.ndarray, encodings: dict[int, bytes], pending: bytes) -> bytes:
-    """Keep the bytes of instructions that stand before them, and return those of one whose record is in the next
-    piece. O(records with bytes)."""
-    instruction = np.flatnonzero(_IS_INSTRUCTION[records["type"]])
-    encoding = np.flatnonzero(records["type"] == files.ENCODING)
-    owner = np.searchsorted(instruction, encoding).tolist()
-    of = 0  # the instruction that ``pending`` is of
-    for row, follows in zip([*encoding.tolist(), -1], [*owner, len(instruction)], strict=True):
-        if pending and follows > of:
-            one = records[instruction[of]]
-            encodings[int(one["value"])], pending = pending[: int(one["size"])], b""
-        of = follows
-        if row >= 0:
-            pending += int(records["value"][row]).to_bytes(8, "little")[: min(int(records["size"][row]), 8)]
-    return pending
-
-
-def _instructions(
-    blocks: TracedBlocks, encodings: dict[int, bytes], threads: list[_Thread], notes: list[Note]
-) -> pa.Table:
-    """The table ``instructions``, of code whose bytes are known."""
-    kinds = {thread.kind for thread in threads}
-    if not encodings or not _is_decoded(kinds):
-        return INSTRUCTIONS_SCHEMA.empty_table()
-    is_arm = any(kind & files.ARM_64 for kind in kinds)
-    codes, missing = [], 0
-    starts = blocks.keys
-    for start, count in zip(starts.tolist(), blocks.num_instructions.tolist(), strict=True):
-        parts, at = [], start
-        for _ in range(count):
-            code = encodings.get(at & (1 << 64) - 1, b"")
-            if not code:
-                missing += 1
-                break
-            parts.append(code)
-            at += len(code)
-        codes.append(b"".join(parts))
-    if missing:
-        text = f"the bytes of instructions of {missing} blocks are not in the trace"
-        notes.append(changes("instructions-unknown", text, count=missing, errs=Errs.short))
-    return instructions_table(codes, starts, notes, is_arm=is_arm)
-
-
-def _is_decoded(kinds: set[int]) -> bool:
-    """Whether all code is x86-64's, or all AArch64's."""
-    return not any(kind & files.SYNTHETIC for kind in kinds) and any(
-        all(kind & machine for kind in kinds) for machine in (files.X86_64, files.ARM_64)
-    )
-
-
-def _tasks(times_ps: list[list[int]]) -> dict[str, pa.Table]:
-    """A task instance for each thread of a process that has several. ``times_ps`` of the threads of each."""
-    if max(map(len, times_ps)) < 2:
-        return {}
-    events: list[dict[str, Any]] = []
-    tasks: list[dict[str, Any]] = []
-    for rank, times in enumerate(times_ps):
-        count = len(times) if len(times) > 1 else 0
-        wait = EventKind.taskwait_begin, EventKind.taskwait_end
-        rows = [(EventKind.task_create, 0, each, 0) for each in range(1, count + 1)]
-        rows += [(wait[0], 0, -1, -1)] if count else []
-        for each in range(1, count + 1):
-            rows += [(EventKind.task_begin, 0, each, 0), (EventKind.task_end, each, 0, 0)]
-        rows += [(wait[1], 0, -1, -1)] if count else []
-        events += [
-            {
-                "rank": rank, "operation_id": 0, "kind": int(kind), "task_instance_id": running, "task_type_id": of,
-                "value": value, "cpu_ps": times[running - 1] if running else 0,
-            }
-            for kind, running, value, of in rows
-        ]  # fmt: skip
-        tasks += [
-            {
-                "rank": rank, "task_instance_id": each, "parent_id": 0 if each else -1,
-                "task_type_id": 0 if each else -1, "operation_id": 0,
-                "flags": 0 if each else int(TaskFlag.initial), "cpu_ps": times[each - 1] if each else 0,
-            }
-            for each in range(count + 1)
-        ]  # fmt: skip
-    kind = {"construct": "task", "function": "thread", "file": "", "line": 0, "module": "", "offset": -1}
-    return {
-        "task_types": pa.Table.from_pylist([kind], TASK_TYPES_SCHEMA),
-        "events": pa.Table.from_pylist(events, EVENTS_SCHEMA),
-        "tasks": pa.Table.from_pylist(tasks, TASKS_SCHEMA),
-    }
-
-
-def _notes(threads: list[_Thread], *, has_encodings: bool) -> list[Note]:
-    text = "times are of the run that recorded accesses, many times slower than the program by itself, waits and all"
-    notes = [changes("times-of-instrumented-run", text, errs=Errs.long)]
-    kinds = {thread.kind for thread in threads}
-    if any(kind & files.FILTERED for kind in kinds):
-        text = "what hits a small cache was left out when it was recorded (filtered)"
-        notes.append(forbids("trace-filtered", text, errs=Errs.short))
-    if any(kind & files.INSTRUCTIONS_ONLY for kind in kinds):
-        notes.append(changes("accesses-missing", "loads and stores were not recorded", errs=Errs.short))
-    unsized = sum({thread.path: thread.num_unsized for thread in threads}.values())
-    if unsized:
-        text = f"{unsized} accesses without a size (xsave and its kin) are left out"
-        notes.append(changes("accesses-missing", text, count=unsized, errs=Errs.short))
-    cut = [thread for thread in threads if not thread.is_ended]
-    if cut:
-        text = f"{len(cut)} files have no end: the trace was cut short"
-        notes.append(changes("trace-cut", text, cut[0].path.name, len(cut), Errs.short))
-    if not has_encodings or not _is_decoded(kinds):
-        text = "the trace has no bytes of its code (version 4 or later has): classes and registers are not known"
-        notes.append(changes("instructions-unknown", text, errs=Errs.short))
-    processes = [thread.process for thread in threads]
-    several = len(threads) - len(set(processes))
-    if several:
-        text = "threads do not wait for each other: the trace does not say where they do"
-        notes.append(changes("thread-waits-unknown", text, count=len(threads), errs=Errs.short))
-    return notes

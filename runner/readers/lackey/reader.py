@@ -21,6 +21,7 @@ from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stores.traced_blocks import ScratchStream, TracedBlocks, block_table, insert
 
 NAME: Final = "lackey"
+_NOWHERE: Final = -1  # no address of an instruction
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, entry: int | None = None) -> Workload:
@@ -123,6 +124,10 @@ class Code:
             if done == len(kinds):
                 return
             self._grow()
+
+    def interrupt(self) -> None:
+        """A block ends with the last instruction: what follows begins another, wherever it stands."""
+        self._next_address = _NOWHERE
 
     def _grow(self) -> None:
         used = self.slots >= 0

@@ -132,11 +132,12 @@ def test_threads_are_task_instances(tmp_path: Path) -> None:
     assert drmemtrace.can_read(tmp_path / "app")
     segments = workload.tables["segments"].to_pylist()
     told = [(row["rank"], row["thread"], row["task_instance_id"], row["num_instructions"]) for row in segments]
-    assert told == [(0, 0, 1, 4), (0, 1, 2, 7), (0, 2, 3, 1), (1, 0, -1, 1)]
-    assert executed(workload, 0) == ([0x100, 0x100], [0x9000, 0x9008])
+    # in order of their first times; one without any comes first
+    assert told == [(0, 1, 1, 7), (0, 0, 2, 4), (0, 2, 3, 1), (1, 0, -1, 1)]
+    assert executed(workload, 1) == ([0x100, 0x100], [0x9000, 0x9008])
     assert executed(workload, 2) == ([0x105], [0xA000])
     # from 10 to 14 us and from 20 to 27; when the others ran is not known
-    assert workload.column("tasks", "cpu_ps").tolist() == [0, 4_000_000, 0, 7_000_000, 0]
+    assert workload.column("tasks", "cpu_ps").tolist() == [0, 0, 4_000_000, 7_000_000, 0]
     assert workload.column("phases", "duration_ps").tolist() == [11_000_000, 0]
     assert "thread-waits-unknown" in {note.code for note in workload.notes}
 
