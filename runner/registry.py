@@ -68,6 +68,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # parameters that a model reads of a machine: a Block (models/machine/blocks.py), by where it stands
     "machine-block": {
         "node.gpu": "manyscale.models.gpu.parameters:Gpu",
+        "node.runtime_system": "manyscale.models.node.scheduler.runtime_system:NodeRuntime",
         "network.collectives": "manyscale.models.network.collectives.rules:CollectiveRules",
         "network.dimemas": "manyscale.models.network.dimemas.parameters:Dimemas",
         "network.flow": "manyscale.models.network.flow.parameters:Flow",

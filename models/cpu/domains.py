@@ -38,6 +38,7 @@ _CORES: Final = {
     "node.caches": (),
     "node.main_memory": (),
     "node.numa": ("sockets",),
+    "node.runtime_system": ("tasks",),
 }
 
 BURST: Final = Domain(
@@ -57,7 +58,7 @@ BURST: Final = Domain(
         "free-instructions": APART,
         "free-mispredictions": APART,
     },
-    {**_NODE, "node.caches": ("tasks",), "node.core_kinds": ("unlike-cores",)},
+    {**_NODE, "node.caches": ("tasks",), "node.runtime_system": ("tasks",), "node.core_kinds": ("unlike-cores",)},
 )
 DETAILED: Final = Domain(
     {

@@ -158,7 +158,7 @@ def _begin_piece(sim, core):  # type: ignore[no-untyped-def]
         duration_ps = piece.given_ps if is_given else piece.empty_ps
         if creates:
             duration_ps = np.int64(np.rint(duration_ps * per_speedup))
-        elif is_given:
+        else:
             duration_ps += piece.beside_ps
         records.fast_ps[core] += duration_ps
         records.piece_ps[number] = duration_ps

@@ -100,6 +100,9 @@ def _print_node(found: NodeCalibration) -> None:
     print(", ".join(f"{name} {value}" for name, value in shown.items()))
     for name, (latency, throughput) in measured.instructions.items():
         print(f"{name:>12} {latency:>7.2f} cycles, one per {throughput:.2f}")
+    costs = found.machine["node"].get("runtime_system")
+    words = ", ".join(f"{name} {value}" for name, value in costs.items()) if costs else found.runtime
+    print(f"runtime system: {words}")
     left = left_of_last_cache(system, measured.held_bytes)
     if left is not None:
         last = list(system.data_caches)[-1]

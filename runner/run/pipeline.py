@@ -19,6 +19,7 @@ from manyscale.models.network import critical_path as path_module
 from manyscale.models.network import program as program_module
 from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.replay import replay as replay_module
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
 from manyscale.models.workload.domain import TAKES
@@ -77,6 +78,8 @@ def prepare(
     """Resolve everything that a point names. ``shared``: of all points of the sweep. Raises UserError."""
     machine, content = resolve_target(study, beside)
     _check_network(machine, study)
+    runtime = study.options(RuntimeSystem).on(machine.node, study.mapping.cores_per_rank)
+    study = study.model_copy(update={"runtime": runtime})
     case = Case(workload, study, machine, content, shared)
     ipc_factors(case)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)

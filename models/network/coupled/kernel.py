@@ -359,4 +359,5 @@ def scheduler_of(nodes, node):  # type: ignore[no-untyped-def]
             learning.seen[b[35, node, 0] : b[35, node, 1]],
             learning.control[b[36, node, 0] : b[36, node, 1]],
         ),
+        every.loop_flags[b[37, node, 0] : b[37, node, 1]],
     )

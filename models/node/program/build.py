@@ -33,7 +33,7 @@ import numpy as np
 from manyscale.models.kernels import allocation_free
 from manyscale.models.node.program import kernel
 from manyscale.models.node.program.draft import Draft, Events, new_draft
-from manyscale.models.node.program.loops import place_chunks, scan
+from manyscale.models.node.program.loops import note_forks, place_chunks, scan
 from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.program.traced_rank import TracedRank
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
@@ -67,6 +67,7 @@ def build_program(
     if stray >= 0:
         part.fail(stray, "is a chunk outside of any loop")
     chunk_row, uncut = place_chunks(constructs, part.loops(constructs), num_cores)
+    note_forks(constructs, part.kind)
     events = part.events(constructs, chunk_row)
     num_rows = 1 + num_created + int(constructs["num_rows"].sum(dtype=np.int64))
     if num_rows > _MAX_INSTANCES:
@@ -176,6 +177,7 @@ def _program(
         phase_iteration=phase["iteration"].copy(),
         num_locks=part.locks[1],
         notes=notes,
+        loop_flags=np.stack((constructs["flags"], np.zeros_like(constructs["flags"])), axis=1).ravel(),
     )
 
 

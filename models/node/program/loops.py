@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, inner_inlined
+from manyscale.models.node.program.node_program import LoopFlag
 from manyscale.models.workload.task_tables import EventKind
 
 _K = EventKind
@@ -33,7 +34,7 @@ CONSTRUCT: Final = np.dtype(
     [
         ("loop", "i4"), ("num_chunks", "i4"), ("first_chunk", "i4"), ("is_plain", "u1"), ("has_barrier", "u1"),
         ("num_events", "i4"), ("num_rows", "i8"), ("first_row", "i8"), ("num_parts", "i8"), ("seen", "i4"),
-        ("task_type", "i4"), ("operation", "i4"),
+        ("task_type", "i4"), ("operation", "i4"), ("flags", "u1"),
     ]
 )  # fmt: skip
 
@@ -122,6 +123,13 @@ def _scan(kind, task, value, operation, task_type, is_mark, constructs, of_task)
     return stray, num_created, deepest
 
 
+def note_forks(constructs: np.ndarray, kind: np.ndarray) -> None:
+    """Adds to the ``flags`` which constructs are the first after a parallel region began. O(events)."""
+    begins = np.flatnonzero((kind == _LOOP_BEGIN) | (kind == _SECTIONS_BEGIN))
+    regions = np.cumsum(kind == _PARALLEL_BEGIN, dtype=np.int64)[begins]
+    constructs["flags"] |= np.where(np.diff(regions, prepend=0) > 0, LoopFlag.forks, 0).astype(np.uint8)
+
+
 @inner_inlined
 def ends_construct(kind):  # type: ignore[no-untyped-def]
     """Whether an event of a task that has a loop or sections open is their end; the begin of others is one, too."""
@@ -133,7 +141,7 @@ def ends_construct(kind):  # type: ignore[no-untyped-def]
 def place_chunks(constructs: np.ndarray, loops: Loops, num_cores: int) -> tuple[np.ndarray, int]:
     """(which row of its construct each traced chunk is, chunks of static loops that are not cut).
 
-    Fills ``first_chunk``, ``num_rows`` and ``num_parts`` of the constructs. O(chunks + loops)."""
+    Fills ``first_chunk``, ``num_rows``, ``num_parts`` and ``flags`` of the constructs. O(chunks + loops)."""
     constructs["first_chunk"] = np.cumsum(constructs["num_chunks"]) - constructs["num_chunks"]
     row = np.arange(int(constructs["num_chunks"].sum())) - np.repeat(
         constructs["first_chunk"], constructs["num_chunks"]
@@ -146,6 +154,7 @@ def place_chunks(constructs: np.ndarray, loops: Loops, num_cores: int) -> tuple[
     schedule = np.array([*loops.schedule, "sections"], dtype=str)[loop]
     single = (constructs["num_chunks"] == 1) & np.isin(schedule, ["auto", "runtime", "unknown"])
     is_static = is_loop & (constructs["num_chunks"] > 0) & ((schedule == "static") | single)
+    constructs["flags"] = np.where(is_loop & ~is_static, LoopFlag.asked, 0)
     uncut = int(np.count_nonzero(is_static & (constructs["is_plain"] == 0))) if num_cores > 1 else 0
     cut = np.flatnonzero(is_static & (constructs["is_plain"] == 1))
     if len(cut):

@@ -48,6 +48,13 @@ class InstanceFlag(IntFlag):
     pseudo = 4  # holds the dependences of a taskwait; does nothing
 
 
+class LoopFlag(IntFlag):
+    """Bits of ``loop_flags``."""
+
+    asked = 1  # its chunks are handed out to whoever asks (dynamic, guided)
+    forks = 2  # a parallel region was begun since the loop before
+
+
 @dataclass(frozen=True)
 class NodeProgram:
     """Steps and instances of one rank. Instance 0 is the initial task (implicit tasks are part of it). Arrays:
@@ -60,7 +67,8 @@ class NodeProgram:
     ``num_predecessors`` int32[instances], ``first_successor`` int64[instances + 1], ``successor`` int32[edges]: the
     graph of dependences between instances.
     ``first_chunk`` int32[loops + 1]: instances [first_chunk[l], first_chunk[l + 1]) are the chunks of loop l. (Loops of
-    odd numbers, that no step begins, may stand for the instances between two others.)
+    odd numbers, that no step begins, may stand for the instances between two others.) ``loop_flags`` uint8[loops]: bits
+    of LoopFlag; None: all 0.
     ``piece_ps`` int64[pieces]: traced CPU time. ``piece_instance`` int32[pieces]. ``piece_event`` int64[pieces]: row of
     the table ``events`` that ends it, -1 where an operation does, -2 for a sleep before an operation.
     ``first_segment``, ``end_segment`` int64[pieces]: rows of the table ``segments`` that hold its instructions, none
@@ -101,6 +109,7 @@ class NodeProgram:
     phase_iteration: np.ndarray
     num_locks: int
     notes: tuple[Note, ...] = ()
+    loop_flags: np.ndarray | None = None
 
     @property
     def num_instances(self) -> int:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.kernels import inner, inner_inlined, separate
-from manyscale.models.node.program.node_program import Action, InstanceFlag
+from manyscale.models.node.program.node_program import Action, InstanceFlag, LoopFlag
 from manyscale.models.node.scheduler.codes import (
     ALL,
     BEGUN,
@@ -39,7 +39,9 @@ from manyscale.models.node.scheduler.codes import (
     ENDING,
     GOES_ON,
     IDLE,
+    LOCKED,
     LOOKING,
+    MEETING,
     NOTHING,
     OPERATION,
     PHASE_END,
@@ -52,12 +54,13 @@ from manyscale.models.node.scheduler.codes import (
 from manyscale.models.node.scheduler.learning import note_end, note_piece
 from manyscale.models.node.scheduler.phase import begin_phase
 from manyscale.models.node.scheduler.ready_queues import DATA_REUSE, LEARNED, lowest_bit, put, remove_reused, take
-from manyscale.models.node.scheduler.waits import suspend, synchronise
+from manyscale.models.node.scheduler.waits import meeting_ps, overhead, suspend, synchronise, taken_ps
 
 __all__ = ["CREATES", "DONE", "IDLE", "OPERATION", "PHASE_END", "PIECE", "advance", "begin_phase"]
 
 _UNTIED, _CHUNK, _PSEUDO = int(InstanceFlag.untied), int(InstanceFlag.chunk), int(InstanceFlag.pseudo)
 _COMPUTE, _CALL = int(Action.compute), int(Action.call)
+_ASKED = int(LoopFlag.asked)
 _DONE_AT_ONCE = -2
 
 
@@ -79,6 +82,9 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
     learns = sch.queues.control[0].policy == LEARNED
     if row >= 0:
         step = sch.instance[row].step
+        if why == LOCKED:
+            me.why = STEP_DONE
+            return overhead(me, time_ps, taken_ps(sch, sch.lock[sch.step_target[step]], core))
         if why == STEP_DONE:
             if learns:
                 note_piece(sch, row, step, time_ps - me.start_ps)
@@ -124,10 +130,13 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 goes_on_with = row
                 finished = child
         else:
-            code = synchronise(sch, core, row, step)
+            cost_ps = meeting_ps(sch, step)
+            if cost_ps > 0 and why != MEETING:
+                return _pay(sch, core, step, MEETING, time_ps, cost_ps)
+            code = synchronise(sch, core, row, step, time_ps)
             if code >= 0:
                 sch.instance[row].step = step
-                me.why = STEP_DONE
+                me.why = LOCKED if code == IDLE and node.lock_ps > 0 else STEP_DONE
                 return code
             step += 1
             if code == WAITS:
@@ -171,15 +180,7 @@ def _pay(sch, core, step, why, time_ps, cost_ps):  # type: ignore[no-untyped-def
     me = sch.core[core]
     sch.instance[me.row].step = step
     me.why = why
-    return _overhead(me, time_ps, cost_ps)
-
-
-@inner_inlined
-def _overhead(me, time_ps, cost_ps):  # type: ignore[no-untyped-def]
-    me.piece = -1
-    me.start_ps = time_ps + cost_ps
-    me.overhead_ps += cost_ps
-    return PIECE
+    return overhead(me, time_ps, cost_ps)
 
 
 @inner_inlined
@@ -201,7 +202,7 @@ def _begin_next(sch, core, near, time_ps):  # type: ignore[no-untyped-def]
         return IDLE
     _go_on_with(sch, core, row)
     me.why = STARTING
-    return _overhead(me, time_ps, cost_ps) if cost_ps > 0 else GOES_ON
+    return overhead(me, time_ps, cost_ps) if cost_ps > 0 else GOES_ON
 
 
 @inner_inlined
@@ -219,6 +220,9 @@ def _next_row(sch, core):  # type: ignore[no-untyped-def]
         return np.int64(-1), np.int64(0)
     cost_ps = np.int64(node.schedule_ps)
     if node.num_chunks > 0:
+        if node.chunk_ps >= 0:
+            asked = sch.loop_flags[node.first_loop + node.open_loop] & _ASKED
+            cost_ps = np.int64(node.chunk_ps) if asked else np.int64(0)
         row = _next_chunk(sch, core)
         if node.to_resume >= 0:
             _resume_all(sch, core)

@@ -113,3 +113,4 @@ def _reset_cores(sch, time_ps):  # type: ignore[no-untyped-def]
     for lock in range(sch.lock.shape[0]):
         sch.lock[lock].holder = -1
         sch.lock[lock].first = -1
+        sch.lock[lock].before = -1

@@ -83,6 +83,7 @@ class Scheduler(NamedTuple):
     sharers: np.ndarray  # uint64[groups, words]: the cores that share a last cache
     queues: ReadyQueues
     learning: Learning
+    loop_flags: np.ndarray  # uint8[loops], see NodeProgram
 
 
 # ``following``: next of a list of instances, of those that wait for a lock. ``core``: where an instance runs, ran last,
@@ -103,8 +104,9 @@ _CORE: Final = np.dtype(
 )  # fmt: skip
 _NODE: Final = np.dtype(
     [
-        ("create_ps", "i8"), ("schedule_ps", "i8"), ("complete_ps", "i8"), ("steal_ps", "i8"), ("base", "i8"),
-        ("phase", "i8"), ("num_outstanding", "i8"), ("num_idle", "i8"), ("num_waking", "i8"), ("num_chunks", "i8"),
+        ("create_ps", "i8"), ("schedule_ps", "i8"), ("complete_ps", "i8"), ("steal_ps", "i8"), ("chunk_ps", "i8"),
+        ("fork_ps", "i8"), ("barrier_ps", "i8"), ("lock_ps", "i8"), ("base", "i8"), ("phase", "i8"),
+        ("num_outstanding", "i8"), ("num_idle", "i8"), ("num_waking", "i8"), ("num_chunks", "i8"),
         ("first_loop", "i8"), ("open_loop", "i8"), ("last_open_loop", "i8"), ("num_groups", "i8"), ("waiter", "i8"),
         ("to_resume", "i8"), ("last_to_resume", "i8"),
     ]
@@ -116,7 +118,8 @@ _LOOP: Final = np.dtype(
     ]
 )  # fmt: skip
 _GROUP: Final = np.dtype([("count", "i4"), ("outer", "i4"), ("waiter", "i4")])
-_LOCK: Final = np.dtype([("holder", "i4"), ("first", "i4"), ("last", "i4")])
+_LOCK: Final = np.dtype([("holder", "i4"), ("first", "i4"), ("last", "i4"), ("before", "i4")])
+_OF_SCHEDULE: Final = -1  # a chunk costs what taking an instance does
 
 
 def new_scheduler(
@@ -154,7 +157,10 @@ def new_scheduler(
     node = np.zeros(1, _NODE)
     node["create_ps"] = round(runtime.create_ps / runtime.creator_speedup)
     node["schedule_ps"], node["complete_ps"] = runtime.schedule_ps, runtime.complete_ps
-    node["steal_ps"] = runtime.steal_ps
+    node["steal_ps"], node["lock_ps"] = runtime.steal_ps, runtime.lock_ps
+    node["chunk_ps"] = _OF_SCHEDULE if runtime.chunk_ps is None else runtime.chunk_ps
+    doublings = (num_cores - 1).bit_length()
+    node["fork_ps"], node["barrier_ps"] = doublings * runtime.fork_ps, doublings * runtime.barrier_ps
     num_groups = int(group.max()) + 1
     by_critical_path = runtime.policy in ("critical-path", "predicted-critical-path")
     if by_critical_path:
@@ -189,7 +195,14 @@ def new_scheduler(
         sharers=_sharers(group, num_groups),
         queues=new_queues(runtime.policy, rows, num_cores, num_groups, num_levels, seed, longest, speed),
         learning=new_learning(program, rows, size, learns=runtime.policy == "predicted-critical-path"),
+        loop_flags=read_only(_loop_flags(program), np.uint8),
     )
+
+
+def _loop_flags(program: NodeProgram) -> np.ndarray:
+    if program.loop_flags is None:
+        return np.zeros(len(program.first_chunk) - 1, np.uint8)
+    return program.loop_flags
 
 
 def _levels(priority: np.ndarray) -> tuple[np.ndarray, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from manyscale.models.kernels import inner, inner_inlined, separate
-from manyscale.models.node.program.node_program import Action
+from manyscale.models.node.program.node_program import Action, LoopFlag
 from manyscale.models.node.scheduler.codes import (
     ALL,
     CHILDREN,
@@ -15,6 +17,7 @@ from manyscale.models.node.scheduler.codes import (
     IDLE,
     INSTANCE,
     OPERATION,
+    PIECE,
     WAITS,
 )
 
@@ -22,6 +25,30 @@ _WAIT_CHILDREN, _WAIT_INSTANCE = int(Action.wait_children), int(Action.wait_inst
 _BEGIN_GROUP, _END_GROUP, _BARRIER = int(Action.begin_group), int(Action.end_group), int(Action.barrier)
 _LOOP, _LOOP_NOWAIT = int(Action.loop), int(Action.loop_nowait)
 _ACQUIRE, _RELEASE = int(Action.acquire), int(Action.release)
+_FORKS = int(LoopFlag.forks)
+
+
+@inner_inlined
+def overhead(me, time_ps, cost_ps):  # type: ignore[no-untyped-def]
+    """A core is in the runtime system for so long."""
+    me.piece = -1
+    me.start_ps = time_ps + cost_ps
+    me.overhead_ps += cost_ps
+    return PIECE
+
+
+@inner_inlined
+def meeting_ps(sch, step):  # type: ignore[no-untyped-def]
+    """What it takes that all cores meet at a step: before a loop, and when a barrier waits no longer."""
+    node = sch.node[0]
+    action = sch.step_action[step]
+    target = sch.step_target[step]
+    if action == _LOOP or action == _LOOP_NOWAIT:
+        cost_ps = np.int64(node.barrier_ps) if action == _LOOP else np.int64(0)
+        if sch.loop_flags[target] & _FORKS:
+            cost_ps += node.fork_ps
+        return cost_ps if sch.first_chunk[target] < sch.first_chunk[target + 1] else np.int64(0)
+    return np.int64(node.barrier_ps) if action == _BARRIER and node.num_outstanding == 0 else np.int64(0)
 
 
 @inner_inlined
@@ -37,7 +64,7 @@ def suspend(sch, row, step, waiting):  # type: ignore[no-untyped-def]
 
 
 @separate
-def synchronise(sch, core, row, step):  # type: ignore[no-untyped-def]
+def synchronise(sch, core, row, step, time_ps):  # type: ignore[no-untyped-def]
     """A step that is neither work nor creation: GOES_ON, WAITS (suspended), or what `advance` is to return."""
     node = sch.node[0]
     state = sch.instance[row]
@@ -80,7 +107,7 @@ def synchronise(sch, core, row, step):  # type: ignore[no-untyped-def]
     if action == _LOOP or action == _LOOP_NOWAIT:
         return _begin_loop(sch, row, step, target, CHUNKS_DONE if action == _LOOP else CHUNKS_BEGUN)
     if action == _ACQUIRE:
-        return _acquire(sch, sch.lock[target], core)
+        return _acquire(sch, sch.lock[target], core, time_ps)
     if action == _RELEASE:
         _release(sch, sch.lock[target])
         return GOES_ON
@@ -119,10 +146,11 @@ def _begin_loop(sch, row, step, target, waiting):  # type: ignore[no-untyped-def
 
 
 @inner
-def _acquire(sch, lock, core):  # type: ignore[no-untyped-def]
+def _acquire(sch, lock, core, time_ps):  # type: ignore[no-untyped-def]
     if lock.holder < 0:
         lock.holder = core
-        return GOES_ON
+        cost_ps = taken_ps(sch, lock, core)
+        return overhead(sch.core[core], time_ps, cost_ps) if cost_ps > 0 else GOES_ON
     sch.core[core].following = -1
     if lock.first < 0:
         lock.first = core
@@ -130,6 +158,14 @@ def _acquire(sch, lock, core):  # type: ignore[no-untyped-def]
         sch.core[lock.last].following = core
     lock.last = core
     return IDLE
+
+
+@inner_inlined
+def taken_ps(sch, lock, core):  # type: ignore[no-untyped-def]
+    """What it takes that a core has a lock now, which it may have had last."""
+    is_moved = lock.before >= 0 and lock.before != core
+    lock.before = core
+    return np.int64(sch.node[0].lock_ps) if is_moved else np.int64(0)
 
 
 @inner

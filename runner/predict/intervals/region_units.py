@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "sampled-region"
 LINES: Final = "region-lines"
-VERSION: Final = 1  # raised when results change, by a change of any model that a region is simulated with, too
+VERSION: Final = 2  # raised when results change, by a change of any model that a region is simulated with, too
 _WEIGHTS: Final = (30, 10)  # simulated operations per instruction: in detail, to find lines
 
 

@@ -35,15 +35,14 @@ def page_faults_of(
     program: NodeProgram, workload: Workload, rank: int, cores: int, runtime: RuntimeSystem, cost_ps: int,
     cell: tuple[int, int],
 ) -> PageFaults:  # fmt: skip
-    """Of the program's pieces, ``cost_ps`` a fault; notes on those in phases [cell[0], cell[1]). ``workload``: what the
-    program is of. O(events + pieces) where there are any."""
+    """Of the program's pieces, ``cost_ps`` a fault; notes on those in phases [cell[0], cell[1]). ``program``: as it was
+    built from the ``workload``, on so many cores. O(events + pieces) where there are any."""
     none = np.zeros(program.num_pieces, np.int64)
     if not workload.tables["page_faults"].num_rows:
         return PageFaults(none)
     unit_ps = cost_ps or _UNIT_PS
     longer = build_program(with_faults(workload, unit_ps), rank, cores, runtime)
-    shorter = build_program(workload, rank, cores, runtime)
-    piece_ps = longer.piece_ps - shorter.piece_ps
+    piece_ps = longer.piece_ps - program.piece_ps
     phase = phase_of_pieces(program)
     count = round(float(piece_ps[(phase >= cell[0]) & (phase < cell[1])].sum()) / unit_ps)
     where = f"rank {rank}"

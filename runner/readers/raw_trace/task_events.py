@@ -218,7 +218,7 @@ class _Records:
         """Counts of page faults: each is of what the event after it ends, or the operation, if that comes first."""
         at = np.flatnonzero(self.kind == PAGE_FAULTS)
         event = event_ids(self.process)[at]
-        of_event = operation[np.flatnonzero(self.is_event)] if len(event) else event
+        of_event = np.append(operation[np.flatnonzero(self.is_event)], -1)  # the last one: of none
         is_before = (event >= 0) & (of_event[event] == operation[at])
         return {
             "fault_operation": operation[at],

@@ -153,7 +153,7 @@ def measure_node_bandwidth(program: Path, system: System, effort: Effort) -> flo
             )
             for cpu in system.core_cpus
         ]  # fmt: skip
-        medians = [_parsed(process.communicate()[0]).get(request, (0.0, 0.0))[1] for process in running]
+        medians = [parsed(process.communicate()[0]).get(request, (0.0, 0.0))[1] for process in running]
         best = max(best, sum(1 / median for median in medians if median))
     return best
 
@@ -171,10 +171,10 @@ def _run(program: Path, core: int, line: int, budget_ms: int, asked: Sequence[st
     if done.returncode:
         told = (done.stderr.splitlines() or [f"exit status {done.returncode}"])[-1]
         raise RunError(f"the micro-benchmark failed on core {core}: {told}")
-    return _parsed(done.stdout)
+    return parsed(done.stdout)
 
 
-def _parsed(text: str) -> dict[str, tuple[float, float]]:
+def parsed(text: str) -> dict[str, tuple[float, float]]:
     """Best and median of every request that the machine supports."""
     rows = (line.split() for line in text.splitlines())
     return {row[0]: (float(row[1]), float(row[2])) for row in rows if len(row) == 4}

@@ -25,6 +25,7 @@ from manyscale.runner.run.calibration.measure import (
     measure,
     measure_node_bandwidth,
 )
+from manyscale.runner.run.calibration.runtime_costs import RuntimeTimes, measure_runtime, runtime_costs, runtime_source
 from manyscale.runner.run.calibration.system_caches import System, read_system
 from manyscale.runner.study.targets import build_machine, target_named
 from manyscale.runner.system import require_linux
@@ -73,13 +74,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class NodeCalibration:
-    """``machine``: the content of a machine file; what was measured on ``core`` of the ``system``, and all figures."""
+    """``machine``: the content of a machine file; what was measured on ``core`` of the ``system``, and all figures;
+    ``runtime``: of OpenMP, or why not."""
 
     machine: dict[str, Any]
     system: System
     core: int
     measured: Measured
     figures: Figures
+    runtime: RuntimeTimes | str
 
 
 def calibrate_node(
@@ -101,9 +104,10 @@ def calibrate_node(
         print(f"measuring core {core} of {system.cpu_name}, about {8 if quick else 50} s ...", file=sys.stderr)
         figures = measure(program, system, core, effort, progress)
         measured = read_off(figures, system, measure_node_bandwidth(program, system, effort))
-    machine = machine_of(content, system, measured, effort)
+    runtime = measure_runtime(system.core_cpus, effort)
+    machine = machine_of(content, system, measured, effort, runtime)
     build_machine(machine, "machine.yaml")
-    return NodeCalibration(machine, system, core, measured, figures)
+    return NodeCalibration(machine, system, core, measured, figures, runtime)
 
 
 def figures(found: NodeCalibration) -> dict[str, Any]:
@@ -116,6 +120,7 @@ def figures(found: NodeCalibration) -> dict[str, Any]:
             name: {"best_ns": figure.best, "spread_ratio": figure.spread_ratio, "processes_ns": figure.processes}
             for name, figure in found.figures.items()
         },
+        "runtime_system": found.runtime if isinstance(found.runtime, str) else asdict(found.runtime),
     }
 
 
@@ -239,7 +244,9 @@ def _core(single: Mapping[str, float], first_latency: float) -> dict[str, float]
     }
 
 
-def machine_of(base: Mapping[str, Any], system: System, measured: Measured, effort: Effort) -> dict[str, Any]:
+def machine_of(
+    base: Mapping[str, Any], system: System, measured: Measured, effort: Effort, runtime: RuntimeTimes | str
+) -> dict[str, Any]:
     """The content of a machine file: ``base`` with its node replaced."""
     old = base["node"]
     node: dict[str, Any] = {
@@ -263,9 +270,12 @@ def machine_of(base: Mapping[str, Any], system: System, measured: Measured, effo
     core, kept = _core_of(old.get("core") or {}, measured)
     if core:
         node["core"] = core
+    if isinstance(runtime, RuntimeTimes):
+        node["runtime_system"] = runtime_costs(runtime)
     name = re.sub(r"[^a-z0-9]+", "-", system.cpu_name.lower()).strip("-") or "node"
     what = " (virtual machine)" if system.hypervisor else ""
-    sources = dict(base["sources"]) | {"node": _source(system, measured, effort, base["name"], kept)}
+    source = f"{_source(system, measured, effort, base['name'], kept)}; {runtime_source(runtime)}"
+    sources = dict(base["sources"]) | {"node": source}
     return dict(base) | {
         "name": f"{name}-calibrated",
         "description": f"{system.cpu_name}{what}, node calibrated; network as in {base['name']}",

@@ -18,7 +18,7 @@ every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 def runtime_of(**parameters: object) -> RuntimeSystem:
     """Costs in ps."""
-    costs = ("create", "schedule", "complete", "steal")
+    costs = ("create", "schedule", "complete", "steal", "chunk", "fork", "barrier", "lock")
     return RuntimeSystem.model_validate(
         {key: f"{value} ps" if key in costs else value for key, value in parameters.items()}
     )

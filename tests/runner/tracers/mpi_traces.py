@@ -72,7 +72,9 @@ class Tracing:
     cache: Path
     folder: Path
 
-    def __call__(self, program: str, ranks: int = 4, *arguments: str, succeeds: bool = True) -> MpiTrace:
+    def __call__(
+        self, program: str, ranks: int = 4, *arguments: str, succeeds: bool = True, level: int = 1
+    ) -> MpiTrace:
         """The trace of ``program`` (its file name) on ``ranks``."""
         source = PROGRAMS / "mpi" / program
         if source.suffix == ".c":
@@ -82,7 +84,7 @@ class Tracing:
             binary = self.compiled(source, _FORTRAN[self.mpi.name], "-fallow-argument-mismatch", "-w")
         tracer = build.tracer(self.mpi.name, self.cache)
         command = [*self.mpi.start(ranks), "env", f"LD_PRELOAD={tracer}", "MANYSCALE_TRACE_ALWAYS=1", str(binary)]
-        environment = {**os.environ, "MANYSCALE_TRACE_DIR": str(self.folder), "MANYSCALE_TRACE_LEVEL": "1"}
+        environment = {**os.environ, "MANYSCALE_TRACE_DIR": str(self.folder), "MANYSCALE_TRACE_LEVEL": str(level)}
         done = subprocess.run(
             [*command, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=60
         )

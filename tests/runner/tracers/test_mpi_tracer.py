@@ -16,6 +16,7 @@ import manyscale
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.raw_trace.mpi_calls import CALLS, COLLECTIVE_NAMES, NAMES, UNREPEATED
 from manyscale.runner.readers.raw_trace.reader import choose_ranks
+from manyscale.runner.readers.raw_trace.tasks import build as build_tasks
 from manyscale.runner.tracers import build, counters, generate
 
 pytestmark = pytest.mark.theory
@@ -55,6 +56,15 @@ def test_many_requests_at_once(trace: Tracing) -> None:
     sends = traced.talk(0, "tag", "bytes", "request")
     assert sends[:1000] == [("isend", i, i, i) for i in range(1000)]
     assert sorted(traced.talk(0, "completes")[1000][1]) == list(range(1000))  # type: ignore[call-overload]
+
+
+def test_page_faults_are_counted_without_openmp(trace: Tracing) -> None:
+    """700 pages between two of the barriers, by each rank; what is touched again, or by MPI, is not among them."""
+    tables, _ = build_tasks(trace("first_touch.c", 2, level=2).processes)
+    rows = tables["page_faults"].to_pylist()
+    for rank in range(2):
+        (touched,) = (row["num_faults"] for row in rows if row["rank"] == rank and row["num_faults"] > 50)
+        assert 700 <= touched <= 712
 
 
 def test_calls_of_all_threads_are_recorded(trace: Tracing) -> None:

@@ -36,13 +36,15 @@ NAS_INPUT: Final = "{steps}\n0.0\n0\n"  # steps, time step (0: the class's), tim
 @dataclass(frozen=True)
 class Case:
     """``arguments`` of the program; ``files``: what stands in its working directory. ``of_threads``: the program to
-    trace for predictions on several cores, where it is another one (empty: the same)."""
+    trace for predictions on several cores, where it is another one (empty: the same). ``is_own``: it is built from a
+    source that stands beside this file, and for bursts alone."""
 
     program: str
     ranks: int
     arguments: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     of_threads: str = ""
+    is_own: bool = False
 
     def write_files(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,6 +73,11 @@ def nas(name: str, ranks: int, size: str = "W", steps: int = 20) -> Case:
     return Case(f"{name}.{size}.{ranks}", ranks, (), ((f"input{name}.data", text),))
 
 
+def creator(work: int, tasks: int = 1000, steps: int = 60) -> Case:
+    """Tasks that one thread creates, of ``work`` steps of a chain each: some 1 ns a step."""
+    return Case("creator", 1, (str(steps), str(tasks), str(work)), is_own=True)
+
+
 # ranks whose traces are predicted on many cores each
 DESIGN: Final = {
     "hydro-4": hydro(4, nx=500, ny=500, steps=6),
@@ -90,4 +97,5 @@ NATIVE: Final = {
     "lulesh-1": lulesh(1),
     **{f"minife-{ranks}": minife(ranks) for ranks in (1, 2)},
     **{f"{name}-{ranks}": nas(name, ranks) for name in ("bt-mz", "sp-mz") for ranks in (1, 2)},
+    **{f"creator-{work}": creator(work) for work in (50, 200, 500, 1000, 2000, 5000)},
 }

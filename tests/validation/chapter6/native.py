@@ -8,17 +8,15 @@ found it. A row per case, number of cores and model is written to the CSV file O
 Measured: the wall time from the second iteration's beginning to the last one's, the shortest of ``--repetitions`` runs,
 threads pinned to cores; with ``--realtime`` under the scheduler's SCHED_FIFO, so that programs that run beside have to
 wait for the tens of milliseconds that a run takes. The trace is the one of ``--traces`` with the least compute time.
-Model ``burst`` takes traced times; in ``burst+runtime`` a chunk of a loop on several cores costs what a region on so
-many threads takes longer than on one (``runtime_costs.c``; printed first). ``detailed`` (one rank) simulates the second
-iteration of a detailed trace on the target's cores and caches, its page faults at the target's cost, and on several
-cores with the runtime system's costs.
+Model ``burst`` takes traced times alone; in ``burst+runtime`` the runtime system takes on several cores what the target
+says (``node.runtime_system``). ``detailed`` (one rank) simulates the second iteration of a detailed trace on the
+target's cores and caches, its page faults at the target's cost, and on several cores with the runtime system's.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import shutil
 import subprocess
@@ -40,6 +38,7 @@ COLUMNS: Final = (
     "case", "ranks", "cores", "native_ms", "native_median_ms", "model", "predicted_ms", "error_percent",
 )  # fmt: skip
 SECOND: Final = 1
+NOTHING: Final = dict.fromkeys(("create", "schedule", "chunk", "fork", "barrier", "lock"), "0 ns")
 ROUNDS: Final = 4
 
 
@@ -56,24 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     place = Place(options.binaries.resolve(), options.work.resolve(), options.realtime)
     names = options.cases or list(NATIVE)
-    costs: dict[int, dict[str, float]] = {1: {}, 2: {}}
     times: dict[tuple[str, int], list[float]] = {}
     for _ in range(ROUNDS):  # cores of a shared machine are far apart for minutes: all of it, several times
         for name in names:
             for cores in cores_of(NATIVE[name]):
                 found = [place.measured(NATIVE[name], cores) for _ in range(-(-options.repetitions // ROUNDS))]
                 times.setdefault((name, cores), []).extend(found)
-            for threads, known in costs.items():
-                each = place.runtime_costs(threads)
-                costs[threads] = {key: min(value, known.get(key, value)) for key, value in each.items()}
-    print(json.dumps(costs), flush=True)
-    runtime = {"schedule": f"{costs[2]['region_ns'] - costs[1]['region_ns']:.0f} ns"}
     with options.output.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for name in names:
             for cores in cores_of(NATIVE[name]):
-                for row in compared(name, cores, times[name, cores], place, options, runtime):
+                for row in compared(name, cores, times[name, cores], place, options):
                     writer.writerow(row)
                     file.flush()
     return 0
@@ -85,20 +78,19 @@ def cores_of(case: Case) -> tuple[int, ...]:
 
 
 def compared(
-    name: str, cores: int, times: Sequence[float], place: Place, options: argparse.Namespace, runtime: Mapping[str, str]
+    name: str, cores: int, times: Sequence[float], place: Place, options: argparse.Namespace
 ) -> Iterator[dict[str, str]]:
     """A row per model."""
     case = NATIVE[name]
     program = case.of_threads if cores > 1 and case.of_threads else ""
     trace = place.trace(f"{name}{'-threads' if program else ''}", case, program or case.program, options.traces)
-    costs = {"runtime": dict(runtime)} if cores > 1 else {}
-    models: dict[str, dict[str, Any]] = {"burst": {}}
-    if costs:
-        models["burst+runtime"] = costs
-    if case.ranks == 1:
+    models: dict[str, dict[str, Any]] = {"burst": {"runtime": NOTHING}}
+    if cores > 1:
+        models["burst+runtime"] = {}
+    if case.ranks == 1 and not case.is_own:
         detail = place.detail(trace.name, case, program or case.program)
         where = {"path": str(trace), "detail": str(detail)}
-        models["detailed"] = {**costs, "workload": where, "model": {"cpu": "detailed"}}
+        models["detailed"] = {"workload": where, "model": {"cpu": "detailed"}}
     for model, more in models.items():
         found = predicted(trace, options.target, cores, more)
         row = {
@@ -122,28 +114,19 @@ class Place:
         self.binaries, self.work = binaries, work
         self.before = ["chrt", "-f", "20"] if realtime else []
         work.mkdir(parents=True, exist_ok=True)
-        self.clock, self.costs = work / "iteration_clock.so", work / "runtime_costs"
+        self.clock = work / "iteration_clock.so"
         source = Path(__file__).with_name
         subprocess.run(
             ["clang", "-O2", "-shared", "-fPIC", "-o", str(self.clock), str(source("iteration_clock.c"))], check=True
         )
-        subprocess.run(["clang", "-O2", "-fopenmp", "-o", str(self.costs), str(source("runtime_costs.c"))], check=True)
-
-    def runtime_costs(self, threads: int) -> dict[str, float]:
-        """Of so many threads, ns."""
-        found = [
-            subprocess.run(
-                [*self.before, str(self.costs)], env=self.environment(threads), check=True, capture_output=True
-            ).stdout
-            for _ in range(10)
-        ]
-        every = [json.loads(each) for each in found]
-        return {name: min(each[name] for each in every) for name in every[0]}
+        own = ["mpicc.mpich", "-O2", "-g", "-fopenmp", str(source("creator.c")), "-o", str(work / "creator")]
+        subprocess.run(own, check=True, env={**os.environ, "MPICH_CC": "clang"})
 
     def command(self, case: Case, program: str, threads: int) -> list[str]:
         """Ranks and threads each on a core of their own; the first core is left to others where one is enough."""
+        folder = self.work if case.is_own else self.binaries
         binding = {(1, 1): ["-bind-to", "user:1"], (1, 2): []}.get((case.ranks, threads), ["-bind-to", "core"])
-        return ["mpirun.mpich", *binding, "-n", str(case.ranks), str(self.binaries / program), *case.arguments]
+        return ["mpirun.mpich", *binding, "-n", str(case.ranks), str(folder / program), *case.arguments]
 
     def environment(self, threads: int) -> dict[str, str]:
         return {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}

@@ -16,7 +16,7 @@ from native import predicted
 
 DATA = Path(__file__).parents[2] / "data" / "chapter6"
 TARGET = str(DATA / "machine.yaml")
-SCHEDULE = {"runtime": {"schedule": "280 ns"}}  # runtime_costs.c, of two threads over one
+SCHEDULE = {"runtime": {"schedule": "280 ns"}}  # what a region of two threads takes over one, measured
 
 pytestmark = pytest.mark.peer
 

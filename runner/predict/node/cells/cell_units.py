@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from manyscale.runner.predict.node.cells.task_sampling import Found
 
 KIND: Final = "node-cell"
-VERSION: Final = 10  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 11  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 1}  # simulated operations per access
@@ -130,13 +130,6 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         program, stream, pieces = open_cell(parameters, inputs, runtime)
     first, end = phases_of_cell(program, parameters["iteration"])
     detailed = inputs["part"].workload
-    creates = creation_pieces(program, detailed)
-    traced_program, traced_creates = program, creates
-    if "traced" in inputs:
-        traced = inputs["traced"].workload
-        traced_program = build_program(traced, parameters["rank"], parameters["cores"], runtime)
-        traced_creates = creation_pieces(traced_program, traced)
-        program, creates = as_traced(program, creates, detailed, traced_program, traced_creates, traced)
     assert node.main_memory is not None
     faults = page_faults_of(
         program,
@@ -147,6 +140,13 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         node.main_memory.page_fault_ps or 0,
         (first, end),
     )
+    creates = creation_pieces(program, detailed)
+    traced_program, traced_creates = program, creates
+    if "traced" in inputs:
+        traced = inputs["traced"].workload
+        traced_program = build_program(traced, parameters["rank"], parameters["cores"], runtime)
+        traced_creates = creation_pieces(traced_program, traced)
+        program, creates = as_traced(program, creates, detailed, traced_program, traced_creates, traced)
     cell = OpenCell(
         detailed, program, stream, pieces, creates, first, end, node, runtime, fault_ps=faults.piece_ps, fused=fused
     )

@@ -235,7 +235,7 @@ def figures(system: System, without: str = "never") -> dict[str, Figure]:
 
 def machine(system: System, measured: calibrate_node.Measured, base: str = "laptop"):  # type: ignore[no-untyped-def]
     _, content = resolve_target(parse_study({"workload": {"path": "-"}, "target": base}, "here"))
-    result = calibrate_node.machine_of(content, system, measured, measure.FULL)
+    result = calibrate_node.machine_of(content, system, measured, measure.FULL, "none here")
     return build_machine(result, "machine.yaml"), result
 
 
