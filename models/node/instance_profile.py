@@ -1,8 +1,8 @@
 """What each task instance does, whatever the machine: for classes of basic-block vectors (Grass, UPC 2017, section
 5.3.2), and for the lines that warm fast-forwarding touches instead of simulating.
 
-Computed once per application, line size aside, which all machines of a study mostly share. What the analytical models
-read of instances is theirs: models/node/shared, models/node/micro.
+Computed once per application, line size aside, which all machines of a study mostly share. What the analytical model
+reads of instances is its own: models/node/shared.
 
 Assumptions: an access is one of the line of its first byte; an instance's pieces are taken one after the other, what it
 created in between is not seen from inside.

@@ -8,10 +8,4 @@
 * ``queues``: how long a line waits for others where caches and DRAM are shared.
 * ``costs``: what a piece takes by the levels that serve its lines and by how long lines wait.
 * ``run``: all of it in the order of time, with the scheduler of the detailed model.
-
-Windows are collected twice in this project, for two questions. Here (``cpu: interval``, and TaskPoint's correction by
-it) the order of instances is the simulated one, known only while it runs: so windows name rows of PieceLines, and who
-used a line last says where it lies. models/node/micro (``plan --method taskpoint --target``) asks what instances take
-alone, in an order that is given: its windows carry stack distances and histories of lines before them, and pieces are
-joined to instances, so that no machine needs a pass over lines.
 """

@@ -2,8 +2,9 @@
 
 TRACE has tasks and their detailed level. Classes of instances (basic-block vectors and DBSCAN, or task types) come from
 profiles, which are computed once for a trace; which instances would be simulated, by playing TaskPoint through
-(sampling/taskpoint/plan.py). With ``--target`` instances take what micro-profiles say on that machine, each alone on
-its core, and the plan tells how far the samples are off, and how sure they are; without, one cycle per instruction.
+(sampling/taskpoint/plan.py). With ``--target`` instances take what ``cpu: interval`` says on that machine, beside what
+runs there, and the plan tells how far the samples are off, and how sure they are; without, one cycle per instruction.
+Profiles, costs and cells are the work units of such a run.
 
 Elements are instances in the order of their creation, from 1, chunks of loops among them. Beside the plan:
 NAME.instances.csv says what each is, NAME.classes.csv what classes are.
@@ -18,20 +19,19 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.models.node.instance_profile import profiles_from
-from manyscale.models.node.micro.profiles import profiles_from as micro_profiles_from
-from manyscale.models.node.micro.response import core_response, instance_cycles
 from manyscale.models.node.program.build import build_program
 from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
-from manyscale.models.workload.notes import Note
 from manyscale.models.workload.parameters import Count, CountOrNone
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node.cells import micro_units, profile_units
+from manyscale.runner.predict.node.cells import cell_units, cost_units, profile_units
 from manyscale.runner.predict.node.cells.cell_units import check_machine
 from manyscale.runner.predict.node.cells.plan import plan_cells
 from manyscale.runner.predict.node.rank_part import rank_part
-from manyscale.runner.predict.stored_arrays import restored
+from manyscale.runner.predict.phase_source import Case, Finished, Stage, SweepShared
+from manyscale.runner.predict.stored_arrays import notes_of, restored
+from manyscale.runner.predict.units import Arrays
 from manyscale.runner.run.execute.execution import Workers
 from manyscale.runner.run.plans.request import Planned, PlanRequest
 from manyscale.runner.study import parse_study
@@ -61,18 +61,21 @@ def planned(request: PlanRequest) -> Planned:
     workload = request.read()
     if workload.detail is None:
         raise UserError(f"{place}: has no detailed level, which classes of task instances follow from; trace with it")
-    program, arrays, micro, machine = _profiled(workload, rules, request)
+    program, arrays, predicted, machine = _profiled(workload, rules, request)
     profiles = profiles_from(arrays)
-    row = np.flatnonzero(profiles.num_instructions > 0)
+    simulated = profiles.num_instructions > 0
+    cycles, notes = np.zeros(len(simulated)), workload.notes
+    if predicted is not None:
+        cycles[predicted["id"]] = predicted["cycles"]
+        simulated &= cycles > 0  # the others do nothing but create others, in the runtime system's time
+        notes = (*notes, *notes_of([predicted]))
+    row = np.flatnonzero(simulated)
     row = row[row > 0]  # the initial task is no instance to choose
     if not len(row):
         raise UserError(f"{place}: no task instance was traced in detail; trace a program with tasks")
     row = row[np.argsort(profiles.order[row], kind="stable")]
     instructions = profiles.num_instructions[row]
-    cycles, notes = instructions.astype(np.float64), workload.notes
-    if request.target:
-        each, on_code = _cycles(micro, workload, machine, rules.cores)
-        cycles, notes = each[row], (*notes, *on_code)
+    cycles = instructions.astype(np.float64) if predicted is None else cycles[row]
     given = arrays["task_class"] if rules.classes == "bbv" else program.task_type
     label = np.unique(given[row], return_inverse=True)[1].astype(np.int32)
     parameters = {name: getattr(rules, name) for name in TaskPointParameters.model_fields}
@@ -111,42 +114,47 @@ def _in_creation_order(choice: Choice, row: np.ndarray) -> Choice:
 
 def _profiled(
     workload: Workload, rules: TaskRules, request: PlanRequest
-) -> tuple[NodeProgram, dict[str, np.ndarray], dict[str, np.ndarray], Machine]:
-    """The program of a rank, the stored profiles of its instances, the latter for a target alone, and the machine."""
+) -> tuple[NodeProgram, Arrays, Arrays | None, Machine]:
+    """The program of a rank, the profiles of its instances, for a target its cell by the analytical model, and the
+    machine. Raises UserError."""
+    detailed, analytical = (_case(workload, rules, request, model) for model in ("detailed", "interval"))
+    if request.target:
+        check_machine(detailed.machine)
+        if detailed.machine.node.core_kinds:
+            raise UserError(
+                f"{detailed.machine.name}: has cores of several kinds (node.core_kinds), and the model of task "
+                "instances has one; leave --target out, or name a target with one kind"
+            )
+    cells = plan_cells(workload, workload, detailed.study, request.path)
+    cells = replace(cells, cells=cells.cells[:1])
+    with Workers(request.cache, "local").execution() as execution:
+
+        def finished(stage: Stage) -> Finished:
+            execution.execute(stage.units, lambda _: stage.inputs)
+            return Finished(stage.units, [execution.result(unit.key) for unit in stage.units])
+
+        arrays = finished(profile_units.stage(cells, detailed.study, detailed.machine)).results[0]
+        predicted = None
+        if request.target:
+            profiles = finished(profile_units.stage(cells, analytical.study, analytical.machine))
+            costs = finished(cost_units.stage(cells, analytical, profiles))
+            predicted = finished(cell_units.stage(cells, analytical, profiles, costs)).results[0]
+    rank = cells.cells[0].rank
+    program = build_program(rank_part(workload, rank).workload, rank, rules.cores, RuntimeSystem())
+    return program, restored(arrays), None if predicted is None else restored(predicted), detailed.machine
+
+
+def _case(workload: Workload, rules: TaskRules, request: PlanRequest, model: str) -> Case:
     content: dict[str, Any] = {
         "schema": 1,
         "workload": {"path": request.path},
         "target": request.target or _LIKE,
-        "model": {"cpu": "detailed"},
+        "model": {"cpu": model},
         "sampling": {"iterations": "joined", "ranks": "traced" if rules.rank is None else [rules.rank]},
         "mapping": {"cores_per_rank": rules.cores},
     }
     study = parse_study(content, "plan")
-    machine, _ = resolve_target(study)
-    check_machine(machine)
-    cells = plan_cells(workload, workload, study, request.path)
-    cells = replace(cells, cells=cells.cells[:1])
-    stages = [profile_units.stage(cells, study, machine)]
-    if request.target:
-        stages.append(micro_units.stage(cells, study, machine))
-    found: list[dict[str, np.ndarray]] = []
-    with Workers(request.cache, "local").execution() as execution:
-        for stage in stages:
-            execution.execute(stage.units, lambda _, inputs=stage.inputs: inputs)  # type: ignore[misc]
-            found.append(restored(execution.result(stage.units[0].key)))
-    rank = cells.cells[0].rank
-    program = build_program(rank_part(workload, rank).workload, rank, rules.cores, RuntimeSystem())
-    return program, found[0], found[-1], machine
-
-
-def _cycles(
-    micro: dict[str, np.ndarray], workload: Workload, machine: Machine, cores: int
-) -> tuple[np.ndarray, tuple[Note, ...]]:
-    """float64[instances], of each alone on its core, with caches as a run before left them on any of ``cores``; notes
-    on what the trace does not show of its code."""
-    profiles = micro_profiles_from(micro)
-    response, notes = core_response(profiles, workload, machine.node, num_cores=cores, warm=True)
-    return np.maximum(instance_cycles(profiles, response, 1 - 1 / cores), 1e-9), notes
+    return Case(workload, study, *resolve_target(study), SweepShared())
 
 
 def _instances(
