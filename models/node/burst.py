@@ -23,6 +23,7 @@ import numpy as np
 from manyscale.models.kernels import allocation_free, by_reference, inner_inlined, read_only, separate
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.held_data import HeldData
 from manyscale.models.node.scheduler.kernel import CREATES, PHASE_END, PIECE, advance, begin_phase
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import Scheduler, new_scheduler, why_stuck
@@ -87,6 +88,7 @@ def run_phases(
     share_group: np.ndarray | None = None,
     speed: np.ndarray | None = None,
     size: np.ndarray | None = None,
+    held: HeldData | None = None,
     first_repetition: int = 0,
     repetitions: int = 1,
     jitter: float = 0.0,
@@ -96,9 +98,9 @@ def run_phases(
 
     ``piece_ps`` int64[pieces]: what each takes on a core of the ``speed`` 1 (float64[cores]; all are, by default).
     Those of instances that create others are divided by the runtime system's creator_speedup here. ``size``
-    float64[instances]: what the policy predicted-critical-path knows of each beforehand, by default nothing. Repetition
-    r is the same whichever is ``first_repetition``. Working memory is that of the largest phase, and 40 B a stretch if
-    they are kept.
+    float64[instances]: what the policy predicted-critical-path knows of each beforehand, by default nothing; ``held``:
+    what data-reuse knows, see new_scheduler. Repetition r is the same whichever is ``first_repetition``, unless data
+    are held. Working memory is that of the largest phase, and 40 B a stretch if they are kept.
 
     Raises WorkloadError if a phase cannot end, ValueError for arguments that make no sense.
     """
@@ -123,6 +125,7 @@ def run_phases(
         share_group=share_group,
         predicted_ps=durations,
         size=size,
+        held=held,
         speed=None if speed is None else np.asarray(speed, np.float64),
     )
     factors = _factors(jitter) if jitter > 0 else np.ones(1)

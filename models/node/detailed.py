@@ -29,6 +29,7 @@ from manyscale.models.node.detailed_kernel import CONTROL, PIECE_RECORD, STUCK, 
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.memory.system import new_memory_system
 from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.node.scheduler.held_data import HeldData
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import new_scheduler, why_stuck
 from manyscale.models.workload import Workload, WorkloadError
@@ -76,7 +77,7 @@ class DetailedPhases:
 
 class NodeSimulation:
     """Phases [``first_phase``, ``end_phase``) of a program, to be simulated one after the other; see `simulate` for the
-    arguments, and new_memory_system for ``most_lines``. ``memory``: the memory system, which may be touched before a
+    arguments, new_memory_system for ``most_lines`` and new_scheduler for ``held``. ``memory``: the memory system, which may be touched before a
     run. Raises ValueError for arguments that make no sense or a node that lacks a parameter."""
 
     def __init__(
@@ -101,6 +102,7 @@ class NodeSimulation:
         keep_served: bool = False,
         seed: int = 0,
         most_lines: int | None = None,
+        held: HeldData | None = None,
     ) -> None:
         end = program.num_phases if end_phase is None else end_phase
         given = program.piece_ps if piece_ps is None else piece_ps
@@ -109,6 +111,7 @@ class NodeSimulation:
         cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
         code, self.notes = kept_core_code(workload, needed(node.core, "node.core"))
         self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
+        self._held = held
         self._num_phases, self._keep, self._keep_served = end - first_phase, keep, keep_served
         self.memory = new_memory_system(node, num_cores, most_lines=most_lines)
         self._cores = new_cores(node, num_cores, code, stream_of(stream.block_ids, stream.addresses), request)
@@ -139,7 +142,7 @@ class NodeSimulation:
             scheduler=new_scheduler(
                 self._program, num_cores, self._runtime, self._seed,
                 share_group=last_cache_of(self._node, num_cores), predicted_ps=self._piece["given_ps"].copy(),
-                size=self._instructions,
+                size=self._instructions, held=self._held,
             ),
             cores=self._cores,
             memory=self.memory,

@@ -360,4 +360,5 @@ def scheduler_of(nodes, node):  # type: ignore[no-untyped-def]
             learning.control[b[36, node, 0] : b[36, node, 1]],
         ),
         every.loop_flags[b[37, node, 0] : b[37, node, 1]],
+        every.held,  # of no rank anything
     )

@@ -51,6 +51,7 @@ from manyscale.models.node.scheduler.codes import (
     UNDEFERRED,
     WAITS,
 )
+from manyscale.models.node.scheduler.held_data import most_held, use_data
 from manyscale.models.node.scheduler.learning import note_end, note_piece
 from manyscale.models.node.scheduler.phase import begin_phase
 from manyscale.models.node.scheduler.ready_queues import DATA_REUSE, LEARNED, lowest_bit, put, remove_reused, take
@@ -224,13 +225,22 @@ def _next_row(sch, core):  # type: ignore[no-untyped-def]
             asked = sch.loop_flags[node.first_loop + node.open_loop] & _ASKED
             cost_ps = np.int64(node.chunk_ps) if asked else np.int64(0)
         row = _next_chunk(sch, core)
+        if sch.held.cache.shape[0] > 0:
+            use_data(sch, core, row)
         if node.to_resume >= 0:
             _resume_all(sch, core)
         return row, cost_ps
-    row, stolen = take(sch.queues, core, me.group)
+    knows_data = sch.held.cache.shape[0] > 0
+    if knows_data:
+        control.length -= 1
+        row, stolen = most_held(sch, core), False
+    else:
+        row, stolen = take(sch.queues, core, me.group)
     state = sch.instance[row]
     if control.policy == DATA_REUSE:
         remove_reused(sch.queues, row, state.level, state.core, sch.core[state.core].group)
+        if knows_data:
+            use_data(sch, core, row)
     state.core = core
     if stolen:
         cost_ps += node.steal_ps

@@ -36,6 +36,7 @@ from manyscale.models.node.scheduler.codes import (
     PHASE_END,
     PIECE,
 )
+from manyscale.models.node.scheduler.held_data import HeldData, no_data
 from manyscale.models.node.scheduler.kernel import advance, begin_phase
 from manyscale.models.node.scheduler.learning import Learning, new_learning
 from manyscale.models.node.scheduler.ready_queues import ReadyQueues, new_queues
@@ -84,6 +85,7 @@ class Scheduler(NamedTuple):
     queues: ReadyQueues
     learning: Learning
     loop_flags: np.ndarray  # uint8[loops], see NodeProgram
+    held: HeldData
 
 
 # ``following``: next of a list of instances, of those that wait for a lock. ``core``: where an instance runs, ran last,
@@ -132,13 +134,15 @@ def new_scheduler(
     predicted_ps: np.ndarray | None = None,
     size: np.ndarray | None = None,
     speed: np.ndarray | None = None,
+    held: HeldData | None = None,
 ) -> Scheduler:
     """A scheduler before its first phase.
 
     ``share_group`` int32[cores]: cores with the same number, from 0 on, share their last cache (all do by default).
     ``predicted_ps`` int64[pieces]: what the policy critical-path goes by, the traced times by default.
     ``size`` float64[instances]: what predicted-critical-path knows of an instance beforehand, by default nothing.
-    ``speed`` float64[cores]: of cores that are not all alike.
+    ``speed`` float64[cores]: of cores that are not all alike. ``held``: what data-reuse knows of instances' data and of
+    caches, which the schedule changes; by default nothing.
 
     Raises ValueError for no cores, or arrays that do not fit.
     """
@@ -196,6 +200,7 @@ def new_scheduler(
         queues=new_queues(runtime.policy, rows, num_cores, num_groups, num_levels, seed, longest, speed),
         learning=new_learning(program, rows, size, learns=runtime.policy == "predicted-critical-path"),
         loop_flags=read_only(_loop_flags(program), np.uint8),
+        held=held if held is not None and runtime.policy == "data-reuse" else no_data(),
     )
 
 

@@ -1,9 +1,9 @@
 """Work units that profile what each task instance of a cell does, whatever the machine (instance_profile.py).
 
-Needed by classes of basic-block vectors and to touch the lines of instances that are not simulated (``instances``:
-instance_profile.py), and by the analytical model (``analytical``: analytical_cell.py). A profile depends on the trace,
-the line size and, if there are loops, the number of cores, among which these are shared out: a study of many machines
-computes it once.
+Needed by classes of basic-block vectors, by the policy data-reuse, and to touch the lines of instances that are not
+simulated (``instances``: instance_profile.py), and by the analytical model (``analytical``: analytical_cell.py). A
+profile depends on the trace, the line size and, if there are loops, the number of cores, among which these are shared
+out: a study of many machines computes it once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def wanted(study: Study) -> dict[str, bool]:
     sampler = lookup("task-sampler", study.sampling.tasks)
     analytical = study.model.cpu == "interval" or bool(sampler.needs_model(study))
     detailed = study.model.cpu == "detailed"
-    instances = detailed and (study.options(DetailedChoice).caches == "warm" or bool(sampler.needs_profile(study)))
+    reuses = study.options(RuntimeSystem).policy == "data-reuse"
+    warms = study.options(DetailedChoice).caches == "warm"
+    instances = detailed and (warms or reuses or bool(sampler.needs_profile(study)))
     return {"instances": instances, "analytical": analytical}
 
 

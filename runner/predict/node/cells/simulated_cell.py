@@ -16,6 +16,8 @@ from manyscale.models.node.detailed import OVERHEAD, NodeSimulation, last_cache_
 from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
 from manyscale.models.node.private_stacks import private_lines
 from manyscale.models.node.program.node_program import Action
+from manyscale.models.node.scheduler.held_data import HeldData, new_held
+from manyscale.models.node.scheduler.task_data import TaskData, task_data
 from manyscale.models.workload.notes import informs
 from manyscale.runner.predict.node.cells import analytical_cell
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
@@ -54,15 +56,19 @@ def _in_detail(
 ) -> Found:
     chosen, cores = parameters["detailed"], parameters["cores"]
     own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
+    held = None
+    if cell.runtime.policy == "data-reuse" and profiles is not None:
+        held = new_held(_data_of(profiles, own), cell.node, cores)
     simulation = NodeSimulation(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
         first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, beside_ps=cell.beside_ps,
         window_cycles=chosen["window"], request=chosen["request"],
         seed=parameters["seed"], keep_served=True, most_lines=most_lines_of(own, cell.node, cores),
+        held=held,
     )  # fmt: skip
     lines = no_lines(cores) if profiles is None else lines_left(profiles, own, cell.node, cores)
     if chosen["caches"] == "warm" and profiles is not None:
-        skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles))
+        skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles, held))
         fill_skipped(simulation.memory, lines)
     elif chosen["caches"] == "rerun":
         simulation.run()
@@ -82,7 +88,15 @@ def most_lines_of(own: np.ndarray | None, node: Node, cores: int) -> int | None:
     return len(own) + (cores - 1) * int(np.count_nonzero(own))
 
 
-def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles) -> tuple[np.ndarray, np.ndarray]:
+def _data_of(profiles: InstanceProfiles, own: np.ndarray | None) -> TaskData:
+    """The data of task instances, lines of which each core has its ``own`` left out."""
+    rows = np.repeat(np.arange(profiles.num_instances), np.diff(profiles.first_line))
+    return task_data(profiles.num_instances, rows, profiles.line, profiles.line_written, profiles.line_bytes, own)
+
+
+def _run_before(
+    cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles, held: HeldData | None
+) -> tuple[np.ndarray, np.ndarray]:
     """(int[], int[]): the instances of the cell in the order in which they end, and the cores that execute them, if
     every instruction takes as long as any other: what caches have seen when such a cell ran before. Where the replay
     has to schedule them, in the order in which the traced run began them, on one core after the other."""
@@ -93,7 +107,7 @@ def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfile
     piece_ps = np.rint(cell.pieces.num_instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
     stretches = run_phases(
         cell.program, cores, cell.runtime, piece_ps + cell.creation_ps, cell.first, cell.end, seed=seed,
-        share_group=last_cache_of(cell.node, cores), keep=True,
+        share_group=last_cache_of(cell.node, cores), held=held, keep=True,
     ).stretches  # fmt: skip
     last = np.full(cell.program.num_instances, -1)
     last[stretches["instance"]] = np.arange(len(stretches))

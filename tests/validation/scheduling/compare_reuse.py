@@ -1,0 +1,108 @@
+"""The policy data-reuse on simulated cores, on programs whose tasks find data in caches or do not.
+
+``python -m scheduling.compare_reuse trace OUT`` in tests/validation, with manyscale importable and clang installed,
+traces the programs of reuse.c; ``python -m scheduling.compare_reuse run OUT`` prints the rows of RESULTS.md: cycles of
+the detailed model by policy, on cores with caches that are empty at first, of several sizes. ``without data``: as
+data-reuse went before it knew of data, by predecessors alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from interval.cases import Program, cycles_of
+from interval.trace_programs import trace
+
+from manyscale.runner.predict.node import profile_units, simulated_cell
+from manyscale.runner.predict.node.cells import WHOLE
+from manyscale.runner.predict.node.open_cell import OpenCell
+from manyscale.runner.predict.node.options import DetailedChoice
+from manyscale.runner.study.targets import target_named
+
+HERE: Final = Path(__file__).parent
+PROGRAMS: Final = {
+    "heat": ("64", "1024", "16"),
+    "passes": ("128", "1024", "8"),
+    "matmul": ("10", "24"),
+    "cholesky": ("18", "24"),
+}
+CORES: Final = 8
+# a target, the cache that is changed, and its sizes
+MACHINES: Final = (
+    ("grass-low-power", "L2", ("256 KiB", "512 KiB", "1 MiB", "2 MiB")),
+    ("marenostrum3", "L3", ("640 KiB", "1280 KiB", "2560 KiB")),
+)
+POLICIES: Final = ("fifo", "lifo", "work-stealing", "predicted-critical-path", "critical-path", "without data",
+                   "data-reuse")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Whole(Program):
+    """All of a program that has no iterations."""
+
+    @property
+    def iteration(self) -> int:
+        return WHOLE
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["trace", "run"])
+    parser.add_argument("folder", type=Path, metavar="OUT")
+    parser.add_argument("--only", default="", help="rows whose name PROGRAM/TARGET/SIZE has this in it")
+    options = parser.parse_args()
+    folder = options.folder.absolute()
+    if options.what == "trace":
+        for variant in ("coverage", "counting"):
+            (folder / "bin" / variant).mkdir(parents=True, exist_ok=True)
+        for name, arguments in PROGRAMS.items():
+            trace(folder, name, ["clang", "-O2", "-fopenmp", str(HERE / "reuse.c"), "-lm"], (name, *arguments), HERE)
+        return 0
+    print(f"{'':44}" + " ".join(f"{each:>24}" for each in POLICIES))
+    for name in PROGRAMS:
+        program = Whole(folder / "apps" / name)
+        for target, level, sizes in MACHINES:
+            for size in sizes:
+                row = f"{name}/{target}/{size}"
+                if options.only in row:
+                    print(f"{row:44}" + " ".join(cells(program, target, level, size)), flush=True)
+    return 0
+
+
+def cells(program: Program, target: str, level: str, size: str) -> list[str]:
+    """Cycles of each policy, and the lines that main memory serves."""
+    node: dict[str, Any] = {"caches": {level: {"size": size}}}
+    if target == "grass-low-power":
+        node |= {"cores_per_socket": CORES}
+        node["caches"][level]["shared_by_cores"] = CORES
+    machine = target_named({"name": target, "node": node})[0]
+    cell = program.open(CORES, machine)
+    own = {"rank": 0, "iteration": WHOLE, "cores": CORES, "line_bytes": 64, "instances": True, "analytical": False}
+    profile = profile_units.profile_cell(own, program.inputs())
+    found = []
+    for policy in POLICIES:
+        name = "data-reuse" if policy == "without data" else policy
+        cycles, misses = simulated(cell, name, profile if policy == "data-reuse" else None, machine)
+        found.append(f"{cycles:12.0f} {misses:9.0f}")
+    return found
+
+
+def simulated(cell: OpenCell, policy: str, profile: Mapping[str, Any] | None, machine: Any) -> tuple[float, int]:
+    parameters = {
+        "rank": 0, "cores": CORES, "model": "detailed", "seed": 0, "tasks": "full", "taskpoint": None,
+        "detailed": DetailedChoice(creation="free", caches="cold").model_dump(mode="json"),
+    }  # fmt: skip
+    runtime = cell.runtime.model_copy(update={"policy": policy})
+    found = simulated_cell.simulate(replace(cell, runtime=runtime), parameters, profile)
+    last = int(np.sum(found.arrays["last_misses"]))
+    return cycles_of(found, machine), last
+
+
+if __name__ == "__main__":
+    sys.exit(main())
