@@ -35,6 +35,15 @@ def mixed(seed, first, second):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def uniform(seed, first, number):  # type: ignore[no-untyped-def]
+    """float64[number] in [0, 1), of ``first`` and those that follow. O(number)."""
+    result = np.empty(number)
+    for k in range(number):
+        result[k] = np.float64(mixed(seed, first + k, 0) >> np.uint64(11)) * 2.0**-53
+    return result
+
+
+@njit(cache=True, nogil=True)
 def offset_in_stratum(start, stratum, length):  # type: ignore[no-untyped-def]
     """Which of ``length`` (below 2^32) elements stands for a stratum; ``start`` uint64: the population's draw. O(1)."""
     place = np.uint64(start) + np.uint64(stratum) * np.uint64(GOLDEN)

@@ -126,6 +126,7 @@ def run_phases(
         predicted_ps=durations,
         size=size,
         held=held,
+        known_ps=durations,
         speed=None if speed is None else np.asarray(speed, np.float64),
     )
     factors = _factors(jitter) if jitter > 0 else np.ones(1)

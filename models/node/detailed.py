@@ -77,8 +77,8 @@ class DetailedPhases:
 
 class NodeSimulation:
     """Phases [``first_phase``, ``end_phase``) of a program, to be simulated one after the other; see `simulate` for the
-    arguments, new_memory_system for ``most_lines`` and new_scheduler for ``held``. ``memory``: the memory system, which may be touched before a
-    run. Raises ValueError for arguments that make no sense or a node that lacks a parameter."""
+    arguments, new_memory_system for ``most_lines`` and new_scheduler for ``held``. ``memory``: the memory system, which
+    may be touched before a run. Raises ValueError for arguments that make no sense or a node that lacks a parameter."""
 
     def __init__(
         self,
@@ -112,6 +112,7 @@ class NodeSimulation:
         code, self.notes = kept_core_code(workload, needed(node.core, "node.core"))
         self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
         self._held = held
+        self._seen: np.ndarray | None = None
         self._num_phases, self._keep, self._keep_served = end - first_phase, keep, keep_served
         self.memory = new_memory_system(node, num_cores, most_lines=most_lines)
         self._cores = new_cores(node, num_cores, code, stream_of(stream.block_ids, stream.addresses), request)
@@ -134,7 +135,7 @@ class NodeSimulation:
         self.start()
 
     def start(self) -> None:
-        """Count from zero; caches and DRAM stay as they are."""
+        """Count from zero; caches, DRAM and what the runtime system has learned stay as they are."""
         parts, num_cores = len(part_names(self._node)), self._num_cores
         self.memory.counts[:] = 0
         self._state = NodeState(
@@ -142,7 +143,7 @@ class NodeSimulation:
             scheduler=new_scheduler(
                 self._program, num_cores, self._runtime, self._seed,
                 share_group=last_cache_of(self._node, num_cores), predicted_ps=self._piece["given_ps"].copy(),
-                size=self._instructions, held=self._held,
+                size=self._instructions, held=self._held, seen=self._seen,
             ),
             cores=self._cores,
             memory=self.memory,
@@ -170,6 +171,7 @@ class NodeSimulation:
         phase cannot end."""
         if run(self._state, watch) == STUCK:
             raise WorkloadError(why_stuck(self._program, self._state.scheduler))
+        self._seen = self._state.scheduler.learning.seen
 
     @property
     def cycle(self) -> float:

@@ -50,6 +50,8 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "run multizone-8-design --set sweep={{}} --model cpu=interval",
         "run multizone-8 --target marenostrum3 --model cpu=detailed --set workload.detail=multizone-8-detail"
         " --set mapping.cores_per_rank=8",
+        "run multizone-8 --target marenostrum3 --model cpu=detailed --set workload.detail=multizone-8-detail"
+        " --set mapping.cores_per_rank=8 --set runtime.policy=data-reuse",
     ),
     (
         "predict matmul --sizes 40",

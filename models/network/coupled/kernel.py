@@ -357,7 +357,9 @@ def scheduler_of(nodes, node):  # type: ignore[no-untyped-def]
             learning.size[b[33, node, 0] : b[33, node, 1]],
             learning.spent_ps[b[34, node, 0] : b[34, node, 1]],
             learning.seen[b[35, node, 0] : b[35, node, 1]],
-            learning.control[b[36, node, 0] : b[36, node, 1]],
+            learning.earlier,  # times are not known before
+            learning.known_ps,
+            learning.control[b[38, node, 0] : b[38, node, 1]],
         ),
         every.loop_flags[b[37, node, 0] : b[37, node, 1]],
         every.held,  # of no rank anything

@@ -68,9 +68,10 @@ class RuntimeSystem(RuntimeCosts):
     own queue, else the oldest of another core's, drawn by the study's seed. ``critical-path``: the one with the longest
     way to the end, by the times that the schedule has, which no runtime system knows beforehand.
     ``predicted-critical-path``: the same by times that it learns of each task type while it runs
-    (scheduler/learning.py). ``data-reuse``: one whose last-finished predecessor (or, without predecessors, creator) ran
-    on this core, else on one that shares its last cache, else the oldest. Within each, instances of higher priority go
-    first.
+    (scheduler/learning.py). ``data-reuse``: the one whose data this core's caches still hold most of, where a detailed
+    trace tells data (scheduler/held_data.py); of equal ones, or where it does not, one whose last-finished predecessor
+    (or, without predecessors, creator) ran on this core, else on one that shares its last cache, else the oldest.
+    Within each, instances of higher priority go first.
 
     Costs (RuntimeCosts): those that are not given are the machine's (``on``), else 0.
     ``creator_speedup``: by how much all that is done between creations by instances that create others is faster (a

@@ -135,6 +135,8 @@ def new_scheduler(
     size: np.ndarray | None = None,
     speed: np.ndarray | None = None,
     held: HeldData | None = None,
+    known_ps: np.ndarray | None = None,
+    seen: np.ndarray | None = None,
 ) -> Scheduler:
     """A scheduler before its first phase.
 
@@ -142,7 +144,8 @@ def new_scheduler(
     ``predicted_ps`` int64[pieces]: what the policy critical-path goes by, the traced times by default.
     ``size`` float64[instances]: what predicted-critical-path knows of an instance beforehand, by default nothing.
     ``speed`` float64[cores]: of cores that are not all alike. ``held``: what data-reuse knows of instances' data and of
-    caches, which the schedule changes; by default nothing.
+    caches, which the schedule changes; by default nothing. ``known_ps`` and ``seen``: what predicted-critical-path has
+    learned before a phase, see new_learning.
 
     Raises ValueError for no cores, or arrays that do not fit.
     """
@@ -198,10 +201,13 @@ def new_scheduler(
         idle=np.zeros((num_cores + 63) // 64, np.uint64),
         sharers=_sharers(group, num_groups),
         queues=new_queues(runtime.policy, rows, num_cores, num_groups, num_levels, seed, longest, speed),
-        learning=new_learning(program, rows, size, learns=runtime.policy == "predicted-critical-path"),
+        learning=new_learning(
+            program, rows, size, learns=runtime.policy == "predicted-critical-path", known_ps=known_ps, speed=speed,
+            seen=seen,
+        ),
         loop_flags=read_only(_loop_flags(program), np.uint8),
         held=held if held is not None and runtime.policy == "data-reuse" else no_data(),
-    )
+    )  # fmt: skip
 
 
 def _loop_flags(program: NodeProgram) -> np.ndarray:

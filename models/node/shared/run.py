@@ -21,6 +21,7 @@ from manyscale.models.kernels import read_only
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.node.scheduler.held_data import HeldData
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import new_scheduler, why_stuck
 from manyscale.models.node.shared import run_kernel as kernel
@@ -67,12 +68,14 @@ def run_phases(
     end_phase: int | None = None,
     seed: int = 0,
     share_group: np.ndarray | None = None,
+    held: HeldData | None = None,
 ) -> AnalyticalPhases:
     """Phases [``first_phase``, ``end_phase``) one after the other. ``instructions`` int64[pieces]; ``sample``
     int32[pieces]: row of ``costs`` of those that have some; the others take ``given_ps`` int64[pieces] (0 by default).
     ``beside_ps`` int64[pieces]: what each of those that have some takes beside (nothing by default).
-    ``caches``: what they hold at first; changed. Raises WorkloadError if a phase cannot end, ValueError for arguments
-    that make no sense or a node that lacks a parameter."""
+    ``caches``: what they hold at first; changed. ``held``: what the policy data-reuse knows. Raises
+    WorkloadError if a phase cannot end, ValueError for arguments that make no sense or a node that lacks a
+    parameter."""
     end = program.num_phases if end_phase is None else end_phase
     if not 0 <= first_phase <= end <= program.num_phases:
         raise ValueError(f"phases {first_phase} to {end} of {program.num_phases}")
@@ -95,8 +98,9 @@ def run_phases(
     core = np.zeros(num_cores, kernel.CORE)
     rough = np.rint(np.asarray(instructions) * control["cycle_ps"][0]).astype(np.int64) + given
     scheduler = new_scheduler(
-        program, num_cores, runtime, seed, share_group=share_group, predicted_ps=read_only(rough, np.int64)
-    )
+        program, num_cores, runtime, seed, share_group=share_group, predicted_ps=read_only(rough, np.int64), held=held,
+        size=np.bincount(program.piece_instance, instructions, program.num_instances),
+    )  # fmt: skip
     state = kernel.Run(
         control, scheduler, core, np.zeros((num_cores, len(costs.wait))),
         shared_memory(node, num_cores, lines.line_bytes), caches, costs, lines.first, lines.end, lines.line, lines.use,

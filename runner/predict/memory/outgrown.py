@@ -25,14 +25,15 @@ from manyscale.models.memory.access_stream import Sites, access_sites, accesses
 from manyscale.models.memory.amm.moved_distances import MovedDistances
 from manyscale.models.memory.amm.sdcm import geometry_of, hit_probability
 from manyscale.models.memory.distances.stack_distance import StackDistances
-from manyscale.models.memory.draws import GOLDEN
+from manyscale.models.memory.draws import uniform
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 from manyscale.runner.predict.memory.stream_units import EXECUTED, ProgramStreams, counted
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 
 KIND: Final = "memory-outgrown"
-VERSION: Final = 2  # raised when results change, by a change of moved_distances or sdcm, too
+VERSION: Final = 3  # raised when results change, by a change of moved_distances or sdcm, too
 _LEVEL: Final = 7  # mask of a level in a code
+_SEED: Final = 0  # of the draws whether a cache holds a line at its distance
 Moved: TypeAlias = Callable[[np.ndarray, np.ndarray, int], np.ndarray]  # of sites, distances, and accesses before
 
 
@@ -124,7 +125,7 @@ class _ServedByDistance:
         units = accesses(block_ids, addresses, self._sites, self._line)
         own = self._lines.feed(units.unit)
         distance = own if moved is None else moved(units.site, own, self._done)
-        drawn = _drawn(self._done, len(own))
+        drawn = uniform(_SEED, self._done, len(own))
         site = access_sites(block_ids, self._sites)
         last = addresses + np.maximum(self._sites.bytes[site], 1).astype(np.uint64) - np.uint64(1)
         shift = np.uint64(self._line.bit_length() - 1)
@@ -153,14 +154,6 @@ class _ServedByDistance:
 
 def _one_line(cache: Cache) -> Cache:
     return cache.model_copy(update={"size_bytes": cache.line_bytes, "ways": 1})
-
-
-def _drawn(first: int, number: int) -> np.ndarray:
-    """float64[n] in [0, 1), of accesses ``first`` and so on: the high bits of their numbers' mixed ones."""
-    values = (np.arange(first, first + number, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
-    values ^= values >> np.uint64(31)
-    values *= np.uint64(0x94D049BB133111EB)
-    return (values >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _served(distance: np.ndarray, drawn: np.ndarray, geometries: Sequence[Any]) -> np.ndarray:

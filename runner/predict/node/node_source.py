@@ -14,7 +14,7 @@ Model ``burst`` has the last stage alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,13 +22,14 @@ from manyscale.models.machine import Machine
 from manyscale.models.machine.processor import data_caches
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind, Workload
-from manyscale.models.workload.notes import Note
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import result_tables, schedule_units, statistics
 from manyscale.runner.predict.node.cells import cell_units, cost_units, profile_units
 from manyscale.runner.predict.node.cells.plan import CellPlan, plan_cells
 from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
+from manyscale.runner.predict.node.schedule_units import is_coupled
 from manyscale.runner.predict.node.task_type_names import check_priorities, factors_of_types, same_types
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, CoreUse, Coupling, Done, PhaseSource, Replayed, Stage
@@ -39,6 +40,13 @@ from manyscale.runner.study import Study, WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks import full
+
+_NO_DATA: Final = informs(
+    "data-of-tasks-not-known",
+    "policy data-reuse goes by the cores on which predecessors ran: what data task instances use is known where cores "
+    "are simulated from a detailed trace (model cpu: detailed, interval), and MPI is not called inside tasks",
+    "runtime.policy",
+)
 
 
 class NodeSource(PhaseSource):
@@ -77,7 +85,7 @@ class NodeSource(PhaseSource):
         offsets = workload.phase_offsets
         operation = workload.column("phases", "operation_id")
         for rank, result in enumerate(done[schedule_units.KIND].results):
-            if schedule_units.is_coupled(result):  # the replay says when its instances run
+            if is_coupled(result):  # the replay says when its instances run
                 continue
             rows = np.arange(offsets[rank], offsets[rank + 1])[computing[offsets[rank] : offsets[rank + 1]]]
             duration[rows] = spread(result["compute_ps"], operation[rows], duration[rows])
@@ -115,7 +123,7 @@ class NodeSource(PhaseSource):
         arrays, cores = replayed.arrays, self._case.study.mapping.cores_per_rank
         rows = []
         for rank, result in enumerate(done[schedule_units.KIND].results):
-            if schedule_units.is_coupled(result):
+            if is_coupled(result):
                 mine = arrays["cores_core_rank"] == rank
                 busy, overhead = (int(arrays[f"ideal_cores_{name}_ps"][mine].sum()) for name in ("busy", "overhead"))
                 total = int(arrays["ideal_compute_ps"][rank]) * cores
@@ -129,6 +137,9 @@ class NodeSource(PhaseSource):
         kinds = (cell_units.KIND, schedule_units.KIND)
         found = [note for kind in kinds if kind in done for note in notes_of(done[kind].results)]
         own = cell_units.KIND in done and self._detail is not self._case.traced
+        in_bursts = cell_units.KIND not in done or any(map(is_coupled, done[schedule_units.KIND].results))
+        if in_bursts and self._case.study.options(RuntimeSystem).policy == "data-reuse":
+            found.append(_NO_DATA)
         return [*found, *(self._detail.notes if own else ())]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
@@ -200,7 +211,7 @@ def _coupling(
 ) -> Coupling | None:
     """What the replay needs to schedule the task instances of ranks that call MPI inside their phases; None where no
     rank does. ``schedules``: results of schedule_units, by rank."""
-    coupled = [rank for rank, result in enumerate(schedules) if schedule_units.is_coupled(result)]
+    coupled = [rank for rank, result in enumerate(schedules) if is_coupled(result)]
     if not coupled:
         return None
     times = [schedules[rank]["piece_ps"] for rank in coupled]

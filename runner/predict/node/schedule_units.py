@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from manyscale.models.node.burst import ScheduledPhases
 
 KIND: Final = "node-schedule"
-VERSION: Final = 10  # raised when results change, by a change of the scheduler or of how programs are built, too
+VERSION: Final = 11  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
 KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 

@@ -27,7 +27,8 @@ def node(cores: int, private: int, shared: int, sharers: int | None = None) -> N
             "caches": {
                 "L1D": {"size": f"{private * LINE} B", "line": f"{LINE} B", "latency": "1 cycles"},
                 "L3": {
-                    "size": f"{shared * LINE} B", "line": f"{LINE} B", "latency": "10 cycles", "shared_by_cores": sharers,
+                    "size": f"{shared * LINE} B", "line": f"{LINE} B", "latency": "10 cycles",
+                    "shared_by_cores": sharers,
                 },
             },
             "main_memory": {"latency": "100 ns", "bandwidth": "1 GB/s"},
@@ -97,7 +98,7 @@ def test_a_cache_holds_what_was_used_last(lines: int, first: int):
     uses = [reads(0), other, reads(0, 1), other[:1], []]
     program = flat([10, 10, 10, 10, 1000], [(1, 2), (2, 4), (2, 3)])  # the other core has 5 to do
     found = run(program, node(2, 5, 5), uses)
-    assert [each for each in order(found) if each in (3, 4)][0] == first
+    assert next(each for each in order(found) if each in (3, 4)) == first
 
 
 @pytest.mark.theory

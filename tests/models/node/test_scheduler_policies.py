@@ -118,6 +118,25 @@ def test_sizes_are_known_beforehand() -> None:
         run_phases(program, 2, runtime, program.piece_ps, size=np.ones(2))
 
 
+def phases_of_types() -> NodeProgram:
+    """One instance of 1 and one of 10, of two types; in the next phase ten of the first and then one of the other."""
+    times = [1, 10, *[1] * 10, 10]
+    steps: list[Steps] = [[(CREATE, 1), (CREATE, 2), *[(CREATE, number) for number in range(3, 14)]]]
+    steps += [[(COMPUTE, time)] for time in times]
+    return of_types(node_program(steps, [], phases=[(2, 2), (11, 11)]), [0, 1, *[0] * 10, 1])
+
+
+@pytest.mark.theory
+def test_a_phase_knows_what_the_one_before_taught() -> None:
+    """On two cores 10 for the first phase, and 10 for the other, the long one first, beside the ten short ones; first
+    in first out 5 + 10. Whichever phases are scheduled together, and however often."""
+    program = phases_of_types()
+    runtime = runtime_of(policy="predicted-critical-path")
+    assert run_phases(program, 2, runtime_of(policy="fifo"), program.piece_ps).makespan_ps.tolist() == [[10, 15]]
+    assert run_phases(program, 2, runtime, program.piece_ps, repetitions=2).makespan_ps.tolist() == [[10, 10]] * 2
+    assert run_phases(program, 2, runtime, program.piece_ps, 1).makespan_ps.tolist() == [[10]]
+
+
 @pytest.mark.theory
 @every_policy
 def test_cores_of_two_speeds(policy: str) -> None:

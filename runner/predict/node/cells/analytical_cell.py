@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from manyscale.models.node.burst import run_phases
 from manyscale.models.node.detailed import last_cache_of
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream, sums_of_pieces
 from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.held_data import HeldData, new_held
+from manyscale.models.node.scheduler.task_data import TaskData, task_data
 from manyscale.models.node.shared import occupancy_kernel
 from manyscale.models.node.shared import run as analytical
 from manyscale.models.node.shared.costs import costs_from, piece_costs
@@ -27,6 +29,8 @@ from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
 from manyscale.runner.predict.stored_arrays import noted, notes_of, stored
 from manyscale.runner.predict.units import Arrays
+
+_STORED: Final = 2  # in ``PieceLines.use``
 
 
 @dataclass(frozen=True)
@@ -72,17 +76,35 @@ def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Pr
     lines, sample_of = piece_lines_from(arrays), arrays["windows_sample_of"]
     warm = parameters["detailed"]["caches"] != "cold"
     caches = empty_caches(lines, cell.node, cores)
+    held = None
+    if cell.runtime.policy == "data-reuse":
+        held = new_held(_data_of(cell.program, lines), cell.node, cores)
     if warm:
-        _run_before(cell, cores, seed, lines, caches)
+        _run_before(cell, cores, seed, lines, caches, held)
     phases = analytical.run_phases(
         cell.program, cell.node, cores, cell.runtime, cell.pieces.num_instructions, sample_of,
         costs_from(arrays), lines, caches, given_ps=cell.creation_ps, beside_ps=cell.beside_ps,
         first_phase=cell.first, end_phase=cell.end, seed=seed, share_group=last_cache_of(cell.node, cores),
+        held=held,
     )  # fmt: skip
     return Predicted(phases, tuple(notes_of([arrays])))
 
 
-def _run_before(cell: OpenCell, cores: int, seed: int, lines: PieceLines, caches: Occupancy) -> None:
+def _data_of(program: NodeProgram, lines: PieceLines) -> TaskData:
+    """The data of task instances, piece by piece."""
+    pieces = np.argsort(program.piece_instance, kind="stable")
+    count = (lines.end - lines.first)[pieces]
+    before = np.cumsum(count) - count
+    rows = np.repeat(lines.first[pieces] - before, count) + np.arange(int(count.sum()))
+    instance = np.repeat(program.piece_instance[pieces], count)
+    return task_data(
+        program.num_instances, instance, lines.line[rows], (lines.use[rows] & _STORED) > 0, lines.line_bytes
+    )
+
+
+def _run_before(
+    cell: OpenCell, cores: int, seed: int, lines: PieceLines, caches: Occupancy, held: HeldData | None
+) -> None:
     """The caches as the same cell leaves them if every instruction takes as long as any other; where the replay has to
     schedule its instances, these run in the order of the program, on one core after the other."""
     program, instructions = cell.program, cell.pieces.num_instructions
@@ -96,7 +118,7 @@ def _run_before(cell: OpenCell, cores: int, seed: int, lines: PieceLines, caches
         piece_ps = np.rint(instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
         stretches = run_phases(
             program, cores, cell.runtime, piece_ps + cell.creation_ps + cell.beside_ps, cell.first, cell.end, seed=seed,
-            share_group=last_cache_of(cell.node, cores), keep=True,
+            share_group=last_cache_of(cell.node, cores), held=held, keep=True,
         ).stretches  # fmt: skip
         last, core = np.full(program.num_instances, -1), np.zeros(program.num_instances, np.int64)
         last[stretches["instance"]] = np.arange(len(stretches))

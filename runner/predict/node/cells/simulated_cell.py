@@ -95,7 +95,7 @@ def _data_of(profiles: InstanceProfiles, own: np.ndarray | None) -> TaskData:
 
 
 def _run_before(
-    cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles, held: HeldData | None
+    cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles, held: HeldData | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(int[], int[]): the instances of the cell in the order in which they end, and the cores that execute them, if
     every instruction takes as long as any other: what caches have seen when such a cell ran before. Where the replay
