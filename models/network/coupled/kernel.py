@@ -361,6 +361,6 @@ def scheduler_of(nodes, node):  # type: ignore[no-untyped-def]
             learning.known_ps,
             learning.control[b[38, node, 0] : b[38, node, 1]],
         ),
-        every.loop_flags[b[37, node, 0] : b[37, node, 1]],
+        every.loop_flags[b[39, node, 0] : b[39, node, 1]],
         every.held,  # of no rank anything
     )
