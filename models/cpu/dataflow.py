@@ -10,7 +10,10 @@ One pass over the instructions of the stream (models/cpu/dataflow_kernel.py), ea
 * loads: take the latency of the level that serves them (models/cpu/served_levels.py), wait for one of
   ``line_fill_buffers`` and for the level's bandwidth, or for an earlier store of the same bytes; lines that a
   prefetcher foresaw take bandwidth alone. Lines that stores miss take the bandwidth twice, for they are written back,
-  unless the core has a path of its own for that. A load that lies in two lines is two for the units of loads;
+  unless the core has a path of its own for that. A load that lies in two lines is two for the units of loads. Where
+  the target says that a prefetcher begins anew in each page once most lines that the first cache misses are in no
+  order (``prefetcher.interrupted_page``), the first ``confirm`` lines of a page take the latency then, and the others
+  come a latency after they were asked for, by ``degree`` at each line, at most ``distance`` ahead;
 * leaves in order, ``width`` per cycle.
 
 A compare that the branch behind it reads is one with it, moves inside a register file cost nothing, and after a branch
@@ -53,7 +56,7 @@ from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.cpu.served_levels import ServedLevels
 from manyscale.models.kernels import read_only
 from manyscale.models.machine import Node
-from manyscale.models.machine.processor import Core, data_caches, needed
+from manyscale.models.machine.processor import Core, Prefetcher, data_caches, needed
 from manyscale.models.memory.access_stream import access_sites, sites_of
 from manyscale.models.workload import Workload
 from manyscale.models.workload.quantities import MOST_PS
@@ -103,7 +106,7 @@ class Dataflow:
         self._sites = sites_of(workload)
         self._code, self._in_branch = code_of(workload, self._sites, core)
         self._limits, self._level_names = _limits(node, core, self._frequency_hz)
-        self._state = tables.new_state(self._limits.rings, len(self._limits.levels))
+        self._state = tables.new_state(self._limits, len(self._code.accesses))
         self._levels = ServedLevels(node, len(self._sites))
         self._predictor = branch_predictor.new_predictor()
         self._instructions_of = np.diff(self._code.blocks[:, tables.FIRST_INSTRUCTION])
@@ -261,12 +264,21 @@ def _limits(node: Node, core: Core, frequency_hz: float) -> tuple[tables.Limits,
         levels=np.stack([latency, transfer], axis=1),
         translation=np.array([each.latency_cycles for each in node.tlbs.values()] + [walk]),
         prefetch_lines=float(fetching[0].distance) if fetching else 0.0,
+        prefetch=_prefetch(fetching, line_bytes),
         write_back=0.0 if core.writes_back_aside else 1.0,
         line_shift=line_bytes.bit_length() - 1,
         stores_on_the_way=core.store_buffer or core.reorder_buffer,
         rings=rings,
     )
     return limits, [*caches, "memory"]
+
+
+def _prefetch(fetching: list[Prefetcher], line_bytes: int) -> tables.Prefetch:
+    page_bytes = fetching[0].interrupted_page_bytes if fetching else None
+    if page_bytes is None:
+        return tables.Prefetch(confirm=1, degree=1, distance=0, page_shift=0)
+    first, page_lines = fetching[0], max(1, page_bytes // line_bytes)
+    return tables.Prefetch(first.confirm, first.degree, first.distance, page_lines.bit_length() - 1)
 
 
 def _occupancy(rate: float | None) -> float:

@@ -15,10 +15,13 @@ from manyscale.models.cpu.dataflow_tables import (
     FIRST_TRANSFER,
     FORWARD,
     FORWARDS,
+    IN_ORDER,
+    LAST_LINE,
     LATENCY,
     LEVEL_MASK,
     LINE_TAG,
     LINE_TIME,
+    NUMBER,
     SEEN_SHIFT,
     STORE_FILE,
     STORE_NUMBER,
@@ -30,10 +33,13 @@ from manyscale.models.cpu.dataflow_tables import (
     TRANSFER,
     TRANSLATION,
     TRANSLATION_SHIFT,
+    UNKNOWN,
 )
 from manyscale.models.kernels import inner, inner_inlined
 
 _GRANULE_SHIFT: Final = 3
+_LATEST: Final = 32  # lines over which the share of those in order is taken
+_UNINTERRUPTED: Final = 0.4  # of them: one other line between two of a sequence does not stop it, two do
 
 
 @inner_inlined
@@ -61,10 +67,42 @@ def keep_place(core, ring, end):  # type: ignore[no-untyped-def]
     state.counts[ring] += 1
 
 
+@inner_inlined
+def _followed(core, access, line, foreseen, start):  # type: ignore[no-untyped-def]
+    """(the number of ``line`` since the sequence of static access ``access`` was known, 0 if it is not, -1 if all comes
+    in time; when it was asked for at the earliest). O(1)."""
+    limits, state = core.limits.prefetch, core.state
+    clock, followed = state.clock, state.followed
+    clock[IN_ORDER] += ((1.0 if foreseen else 0.0) - clock[IN_ORDER]) / _LATEST
+    crossed = line >> limits.page_shift != followed[access, LAST_LINE] >> limits.page_shift
+    number = followed[access, NUMBER]
+    followed[access, LAST_LINE] = line
+    if not foreseen:
+        number = 0
+    elif crossed and clock[IN_ORDER] < _UNINTERRUPTED:
+        number = 0
+        followed[access, UNKNOWN] = limits.confirm - 1
+    elif followed[access, UNKNOWN] > 0:
+        number = 0
+        followed[access, UNKNOWN] -= 1
+    elif crossed or number < 0:
+        number = -1
+    else:
+        number += 1
+    followed[access, NUMBER] = number
+    asked = start
+    if number > 0:
+        asker = max((number + limits.degree - 1) // limits.degree - 1, number - limits.distance)
+        asked = min(start, state.asked[access, asker % limits.distance])
+    if number >= 0:
+        state.asked[access, number % limits.distance] = start
+    return number, asked
+
+
 @inner
-def line_of(core, now, start, address, level, is_store):  # type: ignore[no-untyped-def]
+def line_of(core, access, now, start, address, level, is_store):  # type: ignore[no-untyped-def]
     """(time at which an access that entered ``now`` and starts at ``start`` has its line, part that it waits for).
-    O(1)."""
+    ``access``: the static one whose sequence it goes on with, -1 where all its lines come in time. O(1)."""
     limits, state = core.limits, core.state
     served, seen = level & LEVEL_MASK, level >> SEEN_SHIFT & LEVEL_MASK
     translation = limits.translation[level >> TRANSLATION_SHIFT]
@@ -74,6 +112,11 @@ def line_of(core, now, start, address, level, is_store):  # type: ignore[no-unty
     ready, part = start + limits.levels[0, LATENCY], TRANSLATION if translation > 0 else DEPENDENCY
     if served > 0:
         transfer = limits.levels[served, TRANSFER]
+        number, asked = -1, start
+        if limits.prefetch.distance > 0 and access >= 0:
+            number, asked = _followed(core, access, line, seen < served, start)
+            if number == 0:
+                seen = served
         ahead = limits.prefetch_lines * transfer if seen < served else 0.0
         # what is written goes back later
         occupancy = transfer * (1 + limits.write_back) if is_store else transfer
@@ -82,6 +125,8 @@ def line_of(core, now, start, address, level, is_store):  # type: ignore[no-unty
             start = max(start, room_in(core, FILLS))
             ready, part = start + limits.levels[seen, LATENCY], FIRST_LEVEL + seen - 1
         late = begin + transfer if seen < served else begin + limits.levels[seen, LATENCY]
+        if number > 0 and asked + limits.levels[served, LATENCY] > ready:
+            ready, part = asked + limits.levels[served, LATENCY], FIRST_LEVEL + served - 1
         if late > ready:
             ready, part = late, BANDWIDTH
         if seen > 0:

@@ -1,7 +1,8 @@
 """The kernel of the dataflow model: one pass over executed instructions.
 
-Every time is the latest of what it waits for plus a latency, and what waits for what does not depend on times. So each
-time is a maximum of sums: no latency that grows makes anything end earlier.
+Every time is the latest of what it waits for plus a latency (of lines that are asked for twice: from the earlier time
+on), and what waits for what does not depend on times. So each time is made of sums, maxima and minima: no latency that
+grows makes anything end earlier.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _repeat(core, i, at):  # type: ignore[no-untyped-def]
         num_bytes = max(num_bytes, code.accesses[access, BYTES])
         place = at + access - code.instructions[i, FIRST_ACCESS]
         served = piece.levels[place] & LEVEL_MASK
-        arrival, cause = line_of(core, now, now, piece.addresses[place], served, False)
+        arrival, cause = line_of(core, -1, now, now, piece.addresses[place], served, False)
         if served > 0 and arrival - limits.levels[0, LATENCY] > left:
             left, part = arrival - limits.levels[0, LATENCY], cause
     turn = num_bytes * limits.string
@@ -173,7 +174,8 @@ def _load(core, access, place, vector, now, start, reason, asked, known):  # typ
     begin = max(begin, claim(state.unit_free, ACCESSES, now, steps * limits.access))
     if begin > start:
         start, reason = begin, UNITS
-    early, part = line_of(core, asked, min(start, known), address, np.int64(core.piece.levels[place]), False)
+    level = np.int64(core.piece.levels[place])
+    early, part = line_of(core, access, asked, min(start, known), address, level, False)
     early += limits.vector_load * vector
     arrival = start + limits.levels[0, LATENCY] + limits.vector_load * vector
     if arrival < early:
@@ -271,7 +273,7 @@ def _execute(core, i, at, ends_block):  # type: ignore[no-untyped-def]
                 done, reason = begin, UNITS
             place = at + access - first_access
             address = piece.addresses[place]
-            arrival, _ = line_of(core, now, done, address, np.int64(piece.levels[place]), True)
+            arrival, _ = line_of(core, access, now, done, address, np.int64(piece.levels[place]), True)
             remember_store(state, address, code.accesses[access, BYTES], vector, updates, done)
             line_ready = max(line_ready, arrival)
     for k in range(code.instructions[i, FIRST_DESTINATION], code.instructions[i + 1, FIRST_REGISTER]):

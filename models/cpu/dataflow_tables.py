@@ -43,6 +43,7 @@ FETCHED: Final = 4  # the last window of the block
 LATE_BY_FETCH: Final = 5  # what entering has lost to them, and leaving not yet felt
 LATE_BY_BRANCH: Final = 6
 AHEAD: Final = 7  # of what follows a mispredicted branch: its entry, were it predicted
+IN_ORDER: Final = 8  # share of the latest lines beyond the first level that were foreseen
 # entries of ``counts`` beyond those of the rings
 INSTRUCTIONS: Final = 5
 PREVIOUS: Final = 6  # block executed last
@@ -86,13 +87,25 @@ IS_STORE: Final = 0  # columns of ``accesses``
 BYTES: Final = 1
 
 
+class Prefetch(NamedTuple):
+    """Lines of a sequence come once they have been asked for long enough: up to ``degree`` at each line, at most
+    ``distance`` ahead. Where others come between, a sequence begins anew in each page of 2^``page_shift`` lines, of
+    which the first ``confirm`` are not foreseen. ``distance`` 0: all that is foreseen comes in time."""
+
+    confirm: int
+    degree: int
+    distance: int
+    page_shift: int
+
+
 class Limits(NamedTuple):
-    """Of a core, in cycles: ``slot`` 1 / width; ``files`` float64[2, 3]: of general and of vector registers, occupancy
-    of the units of loads and of stores, and time from store to load; ``forward``: occupancy of forwarding by a load;
-    ``repeat``: for how long a load that an update answers occupies the units of accesses beyond the usual; ``levels``
-    float64[levels, 2]: latency, and time to transfer a line, of each level, the nearest first, main memory last;
-    ``translation`` float64[TLBs + 1]: by the TLB that knows the page, a walk last; ``prefetch_lines``: how far
-    prefetchers run ahead; ``write_back``: share of a transfer that a line which a store missed takes again;
+    """Of a core, in cycles: ``slot`` 1 / width; ``files`` float64[2, 3]: of general and of vector registers,
+    occupancy of the units of loads and of stores, and time from store to load; ``forward``: occupancy of forwarding
+    by a load; ``repeat``: for how long a load that an update answers occupies the units of accesses beyond the
+    usual; ``levels`` float64[levels, 2]: latency, and time to transfer a line, of each level, the nearest first,
+    main memory last; ``translation`` float64[TLBs + 1]: by the TLB that knows the page, a walk last;
+    ``prefetch_lines``: how far prefetchers run ahead; ``prefetch``: what says when a foreseen line comes
+    (``Prefetch``); ``write_back``: share of a transfer that a line which a store missed takes again;
     ``stores_on_the_way``: stores that may wait to be written; ``rings`` int64[5]: places of each ring, 0 without
     limit."""
 
@@ -108,6 +121,7 @@ class Limits(NamedTuple):
     levels: np.ndarray
     translation: np.ndarray
     prefetch_lines: float
+    prefetch: Prefetch
     write_back: float
     line_shift: int
     stores_on_the_way: int
@@ -131,7 +145,9 @@ class State(NamedTuple):
     """What one piece of a stream leaves to the next; all times in cycles. ``rings`` float64[5, places]: when the one
     that has each place leaves it. ``tags`` int64[entries, 5] and ``times`` float64[entries, 2]: the last store to, and
     the last line on its way of, what falls on an entry. ``early`` float64[registers]: when each has what was computed
-    behind the mispredicted branch of number ``behind`` int64[registers], had it been predicted."""
+    behind the mispredicted branch of number ``behind`` int64[registers], had it been predicted. Of the sequence of each
+    static access: ``followed`` int64[accesses, 3], by the columns below, and ``asked`` float64[accesses, distance]:
+    when its latest lines were asked for."""
 
     clock: np.ndarray
     counts: np.ndarray
@@ -143,6 +159,8 @@ class State(NamedTuple):
     stack: np.ndarray
     early: np.ndarray
     behind: np.ndarray
+    followed: np.ndarray
+    asked: np.ndarray
 
 
 STORE_TAG: Final = 0  # columns of ``tags``
@@ -152,17 +170,23 @@ STORE_UPDATES: Final = 3
 LINE_TAG: Final = 4
 STORE_TIME: Final = 0  # columns of ``times``
 LINE_TIME: Final = 1
+LAST_LINE: Final = 0  # columns of ``followed``
+NUMBER: Final = 1  # of the last line since the sequence was known; -1: it comes in time
+UNKNOWN: Final = 2  # lines still to come until it is known again
 
 
-def new_state(rings: np.ndarray, num_levels: int) -> State:
-    """An empty core, of ``Limits.rings``."""
+def new_state(limits: Limits, num_accesses: int) -> State:
+    """An empty core, for code of so many static accesses."""
+    rings, num_levels = limits.rings, len(limits.levels)
     tags = np.zeros((TABLE, 5), np.int64)
     tags[:, [STORE_TAG, LINE_TAG]] = -1
     counts = np.zeros(9, np.int64)
     counts[PREVIOUS] = -1
     counts[BEHIND] = -int(rings[REORDER]) - 1
+    clock = np.zeros(9)
+    clock[IN_ORDER] = 1
     return State(
-        np.zeros(8),
+        clock,
         counts,
         np.zeros(NUM_REGISTERS),
         np.zeros(FIRST_TRANSFER + num_levels),
@@ -172,6 +196,8 @@ def new_state(rings: np.ndarray, num_levels: int) -> State:
         np.zeros(FIRST_LEVEL + num_levels - 1),
         np.zeros(NUM_REGISTERS),
         np.zeros(NUM_REGISTERS, np.int64),
+        np.zeros((num_accesses, 3), np.int64),
+        np.zeros((num_accesses, limits.prefetch.distance)),
     )
 
 

@@ -37,7 +37,8 @@ _SHARED_UNITS: Final = {
 class Prefetcher(Strict):
     """A stream prefetcher: it follows up to ``streams`` sequences of lines at once, each inside a page of ``page``
     bytes, and once a sequence has been confirmed ``confirm`` times fetches ``degree`` lines, at most ``distance``
-    lines ahead."""
+    lines ahead. ``interrupted_page``: the page of a sequence between whose lines come more than as many others that
+    the cache misses."""
 
     streams: Count = 16
     """How many sequences of lines it follows at once."""
@@ -49,6 +50,17 @@ class Prefetcher(Strict):
     """How many lines ahead it fetches at most."""
     page_bytes: Bytes = Field(default=4096, alias="page")
     """The size of a page, at whose end a sequence ends."""
+    interrupted_page_bytes: Bytes | None = Field(default=None, alias="interrupted_page")
+    """The size of a page, at whose end a sequence begins anew where most lines that the cache misses are in no
+    sequence; lines come when they have been asked for long enough. By default nothing ends there, and lines that are
+    foreseen come in time (`cpu: amm` and `predict`)."""
+
+    @field_validator("interrupted_page_bytes")
+    @classmethod
+    def _page(cls, value: int | None) -> int | None:
+        if value is not None and (value < 512 or value & (value - 1)):
+            raise ValueError(f"{value} B is not a power of two of at least 512 B")
+        return value
 
 
 class Cache(Strict):

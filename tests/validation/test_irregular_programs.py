@@ -55,7 +55,7 @@ def test_beyond_the_second_cache(program: str, size: int):
 
 @pytest.mark.known_gap
 @pytest.mark.slow
-@pytest.mark.parametrize(("program", "least", "most"), [("hash_join", -0.3, -0.2), ("spmv", -0.42, -0.3)])
+@pytest.mark.parametrize(("program", "least", "most"), [("hash_join", -0.3, -0.2), ("spmv", -0.42, -0.25)])
 def test_what_is_too_fast_in_the_third_cache(program: str, least: float, most: float):
     """spmv takes 1.5 cycles per value where all is in the first cache, 1.3 predicted, and 2.1 at this size, of which
     the model sees no more: it lets all of the second cache's latency overlap."""

@@ -28,6 +28,7 @@ _MOST_BYTES: Final = 2**30
 _SMALLEST_BYTES: Final = 4096
 _TLB_PAGES: Final = (16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024, 1280, 1536,
                      2048, 2560, 3072, 3584, 4096, 6144)  # fmt: skip
+BESIDE: Final = (4, 8)  # loads beside each line in order
 _FAULT_PAGES: Final = 1024  # some MiB: single calls to the system do not count
 _CLASSES: Final = ("int_alu", "int_mul", "int_div", "fp_add", "fp_mul", "fp_fma", "fp_div", "fp_sqrt", "fp_other",
                    "simd_int", "move", "cross", "vector_load")  # fmt: skip
@@ -103,6 +104,7 @@ def requests(system: System, effort: Effort) -> list[str]:
     sizes = working_sets(system, effort)
     line = _line_bytes(system)
     octaves = [size for size in sizes if size & (size - 1) == 0 and size > _SMALLEST_BYTES]
+    before_last = sorted(cache.size_bytes for cache in system.data_caches.values())[:-1]
     chains = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64)
     return [
         "clock",
@@ -116,6 +118,8 @@ def requests(system: System, effort: Effort) -> list[str]:
         f"fault:{_FAULT_PAGES}",
         f"span:{sizes[-1]}",
         *(f"parallel:{number}" for number in chains),
+        f"others:{max(before_last, default=0) // 2}",
+        *(f"{name}:{number}" for number in BESIDE for name in ("beside_few", "beside")),
         *(f"window:{number}" for number in range(32, 641, effort.window_step)),
         *(f"vector_window:{number}" for number in range(32, 385, effort.window_step)),
         *(f"{kind}:{size}" for size in octaves for kind in ("read", "read_half", "write", "copy")),
@@ -134,7 +138,8 @@ def measure(program: Path, system: System, core: int, effort: Effort, progress: 
         progress(process, effort.num_processes, "measuring")
         for request, (best, median) in _run(program, core, _line_bytes(system), effort.budget_ms, asked).items():
             # the best of many chains at once is the repetition that found most in a cache
-            values.setdefault(request, []).append(median if request.startswith("parallel:") else best)
+            lucky = request.startswith(("parallel:", "beside:"))
+            values.setdefault(request, []).append(median if lucky else best)
     return {request: Figure(min(each), tuple(each)) for request, each in values.items()}
 
 

@@ -184,6 +184,43 @@ static long parallel(long number, long rounds) {
     return rounds * number;
 }
 
+/* Lines in their order, eight loads of each, and beside each line `number` loads of places without order: of
+ * `other_bytes`, which the first cache does not hold, or of so few that it does. */
+enum { FEW_BYTES = 16 << 10, ROUND_LINES = 256 };
+static struct memory other_memory;
+static long other_bytes;
+static size_t beside_at;
+static uint64_t beside_sum;
+static int set_others(long bytes) { return (other_bytes = bytes) > 0; }
+
+static int prepare_beside(long number) {
+    return number >= 0 && other_bytes >= FEW_BYTES && memory_of(&other_memory, other_bytes) &&
+           (memory_of(&huge_pages, parallel_bytes) || memory_of(&small_pages, parallel_bytes));
+}
+
+static long load_beside(long number, long rounds, size_t bytes) {
+    char *start = huge_pages.start ? huge_pages.start : small_pages.start;
+    size_t last = parallel_bytes / line - 1;
+    int shift = 64 - __builtin_ctzl(bytes / line);
+    uint64_t sum = 0;
+    for (long i = 0; i < rounds * ROUND_LINES; i++) {
+        beside_at = beside_at < last ? beside_at + 1 : 0;
+        for (int k = 0; k < 8; k++)
+            sum += *(volatile char *)(start + beside_at * line + k * (line / 8));
+        for (long k = 1; k <= number; k++) {
+            uint64_t place = (beside_at * number + k) * 0x9E3779B97F4A7C15u;
+            place = (place ^ place >> 32) * 0xD6E8FEB86659FD93u;
+            sum += *(volatile char *)(other_memory.start + (place >> shift) * line);
+        }
+    }
+    beside_sum += sum;
+    return rounds * ROUND_LINES;
+}
+static long beside(long number, long rounds) {
+    return load_beside(number, rounds, (size_t)1 << (63 - __builtin_clzl(other_bytes)));
+}
+static long beside_few(long number, long rounds) { return load_beside(number, rounds, FEW_BYTES); }
+
 /* `number` pages of the usual size are got from the system, written, and given back. */
 static long touch_pages(long number, long rounds) {
     size_t page = sysconf(_SC_PAGESIZE), bytes = number * page;
@@ -332,6 +369,9 @@ static const struct {
     {"copy", prepare_stream, copy_bytes},
     {"span", set_parallel, NULL},      /* bytes of those below */
     {"parallel", prepare_parallel, parallel},
+    {"others", set_others, NULL},      /* bytes of those below */
+    {"beside", prepare_beside, beside},         /* loads beside each line in order */
+    {"beside_few", prepare_beside, beside_few}, /* that the first cache holds */
 #if defined(__x86_64__)
     {"window", prepare_window, window}, /* instructions between two misses */
     {"vector_window", prepare_vector_window, window},

@@ -16,6 +16,7 @@ from manyscale.models.workload.quantities import parse_bytes
 from manyscale.runner.progress import Progress, silent
 from manyscale.runner.run.calibration import fit
 from manyscale.runner.run.calibration.last_cache import left_of_last_cache, shown_size
+from manyscale.runner.run.calibration.lines_ahead import lines_ahead
 from manyscale.runner.run.calibration.measure import (
     FULL,
     QUICK,
@@ -49,8 +50,9 @@ _BESIDE: Final = {"int_div": 1.0, "fp_sqrt": 2.0}
 class Measured:
     """What the figures say, times in cycles. ``latency_cycles``: by level, ``memory`` the last; ``held_bytes``: what
     the last cache holds of larger working sets, or the largest that it serves alone. ``read``, ``write``, ``copy``:
-    bytes per ns of one core by level. ``instructions``: latency and reciprocal throughput by class; empty where the
-    architecture has no such part of the benchmark."""
+    bytes per ns of one core by level. ``lines_ahead``: of a prefetcher that begins anew in each page where other misses
+    come between, None of one that does not. ``instructions``: latency and reciprocal throughput by class; empty where
+    the architecture has no such part of the benchmark."""
 
     frequency_ghz: float
     latency_cycles: dict[str, float]
@@ -59,6 +61,7 @@ class Measured:
     held_bytes: int
     prefetches: bool
     prefetches_across_pages: bool
+    lines_ahead: int | None
     page_fault_ns: float | None
     read: dict[str, float]
     write: dict[str, float]
@@ -162,10 +165,14 @@ def read_off(figures: Figures, system: System, node_read: float) -> Measured:
     for size, value in curve(figures, "read_half").items():
         reads[size] = min(value, reads[size])
 
+    window = fit.window(curve(figures, "window"))
+    single = {name: figures[name].best / cycle_ns for name in figures if ":" not in name}
+    core = _core(single, next(iter(latency.values())))
+    beside, few = (cycles(curve(figures, name)) for name in ("beside", "beside_few"))
+
     def rates(values: Mapping[int, float]) -> dict[str, float]:
         return {name: 1 / value for name, value in fit.levels(values, caches).items()}
 
-    single = {name: figures[name].best / cycle_ns for name in figures if ":" not in name}
     return Measured(
         frequency_ghz=1 / cycle_ns,
         latency_cycles=latency,
@@ -175,6 +182,7 @@ def read_off(figures: Figures, system: System, node_read: float) -> Measured:
         or fit.held_bytes(huge or usual, last_but_one, last),
         prefetches=across is not None and _FORESEEN * across < latency["memory"],
         prefetches_across_pages=ordered is not None and across is not None and _FORESEEN * across < ordered,
+        lines_ahead=lines_ahead(beside, few, latency["memory"], window, core.get("width"), system.page_bytes // line),
         page_fault_ns=min(curve(figures, "fault").values(), default=None),
         read=rates(reads),
         write=rates(curve(figures, "write")),
@@ -182,10 +190,10 @@ def read_off(figures: Figures, system: System, node_read: float) -> Measured:
         node_read=node_read,
         tlbs=fit.entries(translation),
         line_fill_buffers=fit.buffers(curve(figures, "parallel")),
-        window=fit.window(curve(figures, "window")),
+        window=window,
         vector_window=fit.window(curve(figures, "vector_window")),
         instructions=_instructions(single),
-        core=_core(single, next(iter(latency.values()))),
+        core=core,
     )
 
 
@@ -305,6 +313,10 @@ def _caches(old: Mapping[str, Any], system: System, measured: Measured) -> dict[
         caches[first]["prefetcher"] = {
             "page": "2 MiB" if measured.prefetches_across_pages else shown_size(system.page_bytes)
         }
+        if measured.prefetches_across_pages and measured.lines_ahead:
+            caches[first]["prefetcher"] |= {
+                "interrupted_page": shown_size(system.page_bytes), "distance": measured.lines_ahead,
+            }  # fmt: skip
     return caches
 
 
@@ -374,7 +386,9 @@ def _source(system: System, measured: Measured, effort: Effort, base: str, kept:
     last = list(system.data_caches)[-1]
     words.append(f"replacement and inclusion are not measured: of caches of equal size as in {base}")
     if measured.prefetches:
-        words.append("that lines in order are prefetched is measured; how far ahead, and of how many streams, is taken")
+        known = ", and how far ahead where other misses come between" if measured.lines_ahead else ""
+        taken = "" if measured.lines_ahead else "how far ahead, and "
+        words.append(f"that lines in order are prefetched is measured{known}; {taken}of how many streams, is taken")
     left = left_of_last_cache(system, measured.held_bytes)
     if left is not None:
         size = shown_size(system.data_caches[last].size_bytes)

@@ -200,6 +200,24 @@ def test_foreseen_lines_take_bandwidth_and_no_latency():
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize(("others", "least", "most"), [(1, 5, 10), (2, 0.97 * 5000 / 16, 1.03 * 5000 / 16)])
+def test_a_sequence_begins_anew_in_each_page_where_others_come_between(others: int, least: float, most: float):
+    """A chain through lines in order, beside loads from the second cache in no order. One between two lines stops
+    nothing. With two, the first two lines of a page of 16 are not foreseen (2 x 1000 cycles), the second of them asks
+    for two more, and so each for two, at most four ahead: lines 4 to 8, 9 to 13 and 14 to 15 come a memory's latency
+    later each (by hand: line 9 is the eighth known, asked for with the fourth known, line 5, after line 4 came)."""
+    chain = workload([load(7, 7)] + [load(1, 8)] * others)
+    lines = 1600
+    drawn = np.random.default_rng(1).permutation(128)
+    addresses = np.empty((lines, 1 + others), np.int64)
+    addresses[:, 0] = (1 << 20) + np.arange(lines) * LINE
+    addresses[:, 1:] = drawn[np.arange(lines * others) % 128].reshape(lines, others) * LINE
+    prefetcher = {"confirm": 2, "degree": 2, "distance": 4, "page": "1 MiB", "interrupted_page": "1 KiB"}
+    machine = node(prefetcher=prefetcher, latencies=(4, 14, 1000), memory_bandwidth=64)
+    assert least < cycles(chain, machine, [0] * lines, addresses.ravel(), warm=True) < most
+
+
+@pytest.mark.theory
 def test_a_load_takes_what_the_store_before_it_wrote():
     counter = workload([load(32), Op(Kind.fp_add, (32, 33), (32,)), store(32)])
     addresses = [4096] * 3000

@@ -18,6 +18,7 @@ from manyscale.runner.problems import load_yaml
 from manyscale.runner.run.calibration import fit, measure
 from manyscale.runner.run.calibration import node as calibrate_node
 from manyscale.runner.run.calibration.last_cache import left_of_last_cache
+from manyscale.runner.run.calibration.lines_ahead import lines_ahead
 from manyscale.runner.run.calibration.measure import Figure
 from manyscale.runner.run.calibration.system_caches import System, SystemCache, read_system
 from manyscale.runner.study import parse_study
@@ -185,11 +186,28 @@ def test_prefetchers_and_page_faults_come_back(
     last = measure.working_sets(system, measure.FULL)[-1]
     for name, value in (("ordered", ordered), ("ordered_pages", pages)):
         found[f"{name}:{last}"] = Figure(value / 2, (value / 2,))
+    for number in measure.BESIDE:  # five latencies in a page of 64 lines
+        found[f"beside:{number}"] = Figure(16.0, (16.0,))
     found["fault:1024"] = Figure(700.0, (700.0,))
     built, content = machine(system, calibrate_node.read_off(found, system, node_read=3.0))
-    assert content["node"]["caches"]["L1D"].get("prefetcher") == (prefetcher and {"page": prefetcher})
+    kept = content["node"]["caches"]["L1D"].get("prefetcher") or {}
+    assert kept.get("page") == prefetcher
+    assert kept.get("interrupted_page") == ("4 KiB" if prefetcher == "2 MiB" else None)
     assert built.node.main_memory is not None
     assert built.node.main_memory.page_fault_ps == 700_000
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("latencies", "distances"), [(14, {4}), (9, {8, 9})])
+def test_how_far_ahead_a_prefetcher_is_comes_back(latencies: int, distances: set[int]) -> None:
+    """A core that sees a line at a time. Lines 0 and 1 of a page of 64 are not foreseen, lines 2 and 3 come with the
+    second of these, lines 4 on a latency later: five of them at a distance of 4, and so on for five (then 12 groups
+    more), six and then nine at a distance of 8 (7 groups more), which nobody tells from ten at 9."""
+    beside = dict.fromkeys((4, 8), latencies * 1000 / 64)
+    few = dict.fromkeys((4, 8), 0.1)
+    assert lines_ahead(beside, few, 1000, 40, 1000.0, 64) in distances
+    assert lines_ahead(few, few, 1000, 40, 1000.0, 64) is None
+    assert lines_ahead(beside, few, 1000, None, 1000.0, 64) is None
 
 
 @pytest.mark.theory
