@@ -118,8 +118,9 @@ class _Tables:
         return first, len(self.terms)
 
 
-def core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[Note, ...]]:
-    """The tables, and notes on what the trace does not show. O(n log n) in the static instructions."""
+def core_code(workload: Workload, core: Core, wanted: np.ndarray | None = None) -> tuple[CoreCode, tuple[Note, ...]]:
+    """The tables, and notes on what the trace does not show. ``wanted`` bool[blocks]: blocks that are executed (all by
+    default); others ask for nothing. O(n log n) in the static instructions."""
     num_instructions = workload.column("blocks", "num_instructions").astype(np.int64)
     if not workload.tables["instructions"].num_rows:
         sites = sites_of(workload)
@@ -132,7 +133,9 @@ def core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[Note, ...
     compiler = _Compiler(code, core, tables, ends_in_branch, owned)
     shown = np.diff(code.blocks[:, dataflow.FIRST_INSTRUCTION])
     for block in range(len(num_instructions)):
-        if shown[block]:
+        if wanted is not None and not wanted[block]:
+            compiler.add_nothing()
+        elif shown[block]:
             compiler.add_block(block)
         else:
             compiler.add_hidden(block, int(num_instructions[block]))
@@ -140,14 +143,18 @@ def core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[Note, ...
     return _finish(tables, counts, ends_in_branch), _notes(owned)
 
 
-def kept_core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[Note, ...]]:
+def kept_core_code(
+    workload: Workload, core: Core, wanted: np.ndarray | None = None
+) -> tuple[CoreCode, tuple[Note, ...]]:
     """As ``core_code``; work units of a study share what it compiles."""
     tables = ("blocks", "instructions", "block_accesses")
     key = (core.model_dump_json(), *(table_digest(workload.tables[name]) for name in tables))
+    if wanted is not None and key not in _codes:
+        key = (*key, np.packbits(wanted).tobytes().hex())
     if key not in _codes:
         while len(_codes) >= _MOST_CODES:
             _codes.pop(next(iter(_codes)))
-        _codes[key] = core_code(workload, core)
+        _codes[key] = core_code(workload, core, wanted)
     return _codes[key]
 
 
@@ -267,6 +274,12 @@ class _Compiler:
             )
         )  # fmt: skip
         tables.most_places = max(tables.most_places, NUM_REGISTERS + nodes - self._first_node + outs - first_out + 1)
+
+    def add_nothing(self) -> None:
+        """A block that is not executed."""
+        nodes, outs, terms = len(self._tables.nodes), len(self._tables.outs), len(self._tables.terms)
+        places = nodes, nodes, outs, outs, terms, terms, terms, terms
+        self._tables.blocks.append((*places, 0.0, _NEVER, _NEVER, 0, 0, *_NO_LIMITS))
 
     def add_hidden(self, block: int, count: int) -> None:
         """A block of ``count`` instructions that are not shown (-1 unknown)."""

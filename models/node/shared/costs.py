@@ -23,9 +23,10 @@ from manyscale.models.node.core.code import kept_core_code
 from manyscale.models.node.core.kernel import new_cores, stream_of
 from manyscale.models.node.memory.system import new_memory_system
 from manyscale.models.node.shared import costs_kernel as kernel
-from manyscale.models.node.shared import occupancy_kernel
 from manyscale.models.node.shared.costs_kernel import NATURAL
+from manyscale.models.node.shared.last_uses import last_uses
 from manyscale.models.node.shared.occupancy import COLUMNS, empty_caches
+from manyscale.models.node.shared.occupancy_kernel import fill
 from manyscale.models.node.shared.piece_lines import PieceLines
 from manyscale.models.node.shared.windows import PieceWindows
 from manyscale.models.workload import Workload
@@ -122,7 +123,7 @@ class _Runs:
             hit_ps = main.latency_ps - main.dram.activate_ps
             main = main.model_copy(update={"latency_ps": hit_ps, "dram": None, "node_ps_per_byte": None})
             node = node.model_copy(update={"main_memory": main})
-        code, self.notes = kept_core_code(workload, needed(node.core, "node.core"))
+        code, self.notes = kept_core_code(workload, needed(node.core, "node.core"), windows.executed)
         self._memory = new_memory_system(node, 1)
         stream = stream_of(windows.block_ids, windows.addresses)
         self._cores = new_cores(node, 1, code, stream._replace(addresses=windows.addresses.copy()))
@@ -172,10 +173,12 @@ def _levels_of_rows(lines: PieceLines, node: Node, warm: bool) -> np.ndarray:
     order = order[np.argsort(lines.first[order], kind="stable")]
     caches = empty_caches(lines, node, 1)
     levels = len(data_caches(node.caches))
-    where = np.zeros(len(lines.line), np.int8)
-    for _ in range(2 if warm else 1):
-        occupancy_kernel.fill(
-            caches, order.astype(np.int64), np.zeros(len(order), np.int64), lines.first, lines.end, lines.line,
-            lines.use, lines.visits, np.zeros(levels + COLUMNS), where,
-        )  # fmt: skip
+    where, alone = np.zeros(len(lines.line), np.int8), np.zeros(len(order), np.int64)
+    if warm:
+        left = last_uses(lines, order, alone)
+        fill(caches, np.arange(len(order)), alone, *left, np.zeros(levels + COLUMNS), np.zeros(0, np.int8))
+    fill(
+        caches, order, alone, lines.first, lines.end, lines.line, lines.use, lines.visits, np.zeros(levels + COLUMNS),
+        where,
+    )  # fmt: skip
     return where

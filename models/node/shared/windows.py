@@ -61,8 +61,9 @@ DEFAULT: Final = Budget()
 class PieceWindows:
     """Rows [first_x[k], first_x[k + 1]) of a column belong to k.
 
-    ``sample_of`` int32[pieces]: -1 for those that execute nothing. ``piece`` int64[samples]; windows of samples from
-    ``first_window`` int64[samples + 1] on. Of windows: ``block_ids`` int32[] and ``is_mispredicted`` bool[] from
+    ``executed`` bool[blocks]: that pieces execute. ``sample_of`` int32[pieces]: -1 for those that execute nothing.
+    ``piece`` int64[samples]; windows of samples from ``first_window`` int64[samples + 1] on. Of windows: ``block_ids``
+    int32[] and ``is_mispredicted`` bool[] from
     ``first_execution`` int64[windows + 1] on, those that count from ``first_measured`` int64[windows] on; ``addresses``
     uint64[] from ``first_access`` int64[windows + 1] on; ``instructions`` int64[windows] that count; ``weight``
     float64[windows]: instructions of the sample that these stand for. Of a window's lines: ``line`` int64[] (address //
@@ -70,6 +71,7 @@ class PieceWindows:
     piece used it last, -1 where it had not, from ``first_line`` int64[windows + 1] on.
     """
 
+    executed: np.ndarray
     sample_of: np.ndarray
     piece: np.ndarray
     first_window: np.ndarray
@@ -147,9 +149,11 @@ def windows_of_pieces(
         new_predictors(1, len(ends)), block_ids, ends, np.argsort(found.begin, kind="stable"), found.begin,
         found.first_execution, pieces.end_execution[piece][sample], budget.predicted, wrong,
     )  # fmt: skip
+    executed = np.zeros(len(sizes), np.bool_)
+    kernel.mark_executed(block_ids, executed)
     executions, accesses, used = int(found.first_execution[-1]), int(found.first_access[-1]), int(found.first_line[-1])
     return PieceWindows(
-        sample_of, piece, first_window, found.first_execution, found.first_measured,
+        executed, sample_of, piece, first_window, found.first_execution, found.first_measured,
         found.block_ids[:executions].copy(), wrong, found.first_access, found.addresses[:accesses].copy(),
         found.instructions, stands, found.first_line, found.line[:used].copy(), found.row[:used].copy(),
         found.since[:used].copy(),

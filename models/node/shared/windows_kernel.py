@@ -154,3 +154,10 @@ def predict(  # type: ignore[no-untyped-def]
             if at >= begin[w]:
                 wrong[first_execution[w] + at - begin[w]] = is_wrong
         done = max(done, begin[w] + length)
+
+
+@allocation_free
+def mark_executed(block_ids, executed):  # type: ignore[no-untyped-def]
+    """``executed`` bool[blocks]: set for those in ``block_ids``. O(executions)."""
+    for i in range(block_ids.shape[0]):
+        executed[block_ids[i]] = True

@@ -21,6 +21,7 @@ from manyscale.models.node.scheduler.task_data import TaskData, task_data
 from manyscale.models.node.shared import occupancy_kernel
 from manyscale.models.node.shared import run as analytical
 from manyscale.models.node.shared.costs import costs_from, piece_costs
+from manyscale.models.node.shared.last_uses import last_uses
 from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy, empty_caches
 from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces, piece_lines_from
 from manyscale.models.node.shared.windows import windows_from, windows_of_pieces
@@ -126,8 +127,9 @@ def _run_before(
         pieces = pieces[np.argsort(last[owner[pieces]], kind="stable")]
         on = core[owner[pieces]]
     levels = int(caches.control["levels"][0])
+    on = on.astype(np.int64)
+    left = last_uses(lines, pieces.astype(np.int64), on)
     occupancy_kernel.fill(
-        caches, pieces.astype(np.int64), on.astype(np.int64), lines.first, lines.end, lines.line, lines.use,
-        lines.visits, np.zeros(levels + COLUMNS), np.zeros(0, np.int8),
+        caches, np.arange(len(on)), on, *left, np.zeros(levels + COLUMNS), np.zeros(0, np.int8),
     )  # fmt: skip
     caches.running[:] = 0
