@@ -22,9 +22,10 @@ from manyscale.models.cpu import domains
 from manyscale.models.kernels.event_heap import event_record
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
-from manyscale.models.node.core.code import kept_core_code
+from manyscale.models.node.core.code import CoreCode, kept_core_code
 from manyscale.models.node.core.cycle_wheel import new_wheel
 from manyscale.models.node.core.kernel import Request, new_cores, part_names, stream_of
+from manyscale.models.node.core.predictor_training import train
 from manyscale.models.node.detailed_kernel import CONTROL, PIECE_RECORD, STUCK, NodeState, Records, run
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.memory.system import new_memory_system
@@ -77,8 +78,9 @@ class DetailedPhases:
 
 class NodeSimulation:
     """Phases [``first_phase``, ``end_phase``) of a program, to be simulated one after the other; see `simulate` for the
-    arguments, new_memory_system for ``most_lines`` and new_scheduler for ``held``. ``memory``: the memory system, which
-    may be touched before a run. Raises ValueError for arguments that make no sense or a node that lacks a parameter."""
+    arguments, new_memory_system for ``most_lines``, new_scheduler for ``held``, kept_core_code for ``code``. ``memory``:
+    the memory system, which may be touched before a run. Raises ValueError for arguments that make no sense or a node
+    that lacks a parameter."""
 
     def __init__(
         self,
@@ -103,19 +105,20 @@ class NodeSimulation:
         seed: int = 0,
         most_lines: int | None = None,
         held: HeldData | None = None,
+        code: tuple[CoreCode, tuple[Note, ...]] | None = None,
     ) -> None:
         end = program.num_phases if end_phase is None else end_phase
         given = program.piece_ps if piece_ps is None else piece_ps
         detailed = np.ones(program.num_instances, np.int8) if is_detailed is None else is_detailed
         _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
         cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
-        code, self.notes = kept_core_code(workload, needed(node.core, "node.core"))
+        core_code, self.notes = code or kept_core_code(workload, needed(node.core, "node.core"))
         self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
         self._held = held
         self._seen: np.ndarray | None = None
         self._num_phases, self._keep, self._keep_served = end - first_phase, keep, keep_served
         self.memory = new_memory_system(node, num_cores, most_lines=most_lines)
-        self._cores = new_cores(node, num_cores, code, stream_of(stream.block_ids, stream.addresses), request)
+        self._cores = new_cores(node, num_cores, core_code, stream_of(stream.block_ids, stream.addresses), request)
         self._wheel = new_wheel(num_cores)
         self._control = np.zeros(1, CONTROL)
         self._control["cycles_per_ps"], self._control["per_speedup"] = cycles_per_ps, 1 / runtime.creator_speedup
@@ -165,6 +168,11 @@ class NodeSimulation:
             raise ValueError(f"phases {first_phase} to {end_phase} of {self._program.num_phases}")
         self._control["first_phase"], self._num_phases = first_phase, end_phase - first_phase
         self.start()
+
+    def train(self, first: np.ndarray, end: np.ndarray, core: np.ndarray) -> None:
+        """Branch predictors see executions [``first``, ``end``) of the stream on cores ``core`` (int64[n] each), one
+        after the other; no time passes."""
+        train(self._cores, *(np.ascontiguousarray(each, np.int64) for each in (first, end, core)))
 
     def run(self, watch: Any = None) -> None:
         """All phases, each instance as ``is_detailed`` says. ``watch``: see loop_watch.py. Raises WorkloadError if a

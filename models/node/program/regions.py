@@ -40,6 +40,52 @@ def cut_at_waits(program: NodeProgram, num_instructions: np.ndarray, at_least: i
     return _cut(program, place[kept] + first, row[kept])
 
 
+def program_of_phases(program: NodeProgram, first: int, end: int) -> tuple[NodeProgram, np.ndarray, np.ndarray]:
+    """(phases [``first``, ``end``) as a program, rows int64[its pieces] and int64[its instances] of the whole one's).
+    No dependence may cross phases, as behind ``cut_at_waits``. O(log program + what the phases have). Raises ValueError
+    where one waits for an instance of an earlier one."""
+    first_row, end_row = program.phase_first_instance[[first, end]].tolist()
+    own_steps = np.arange(*program.phase_first_step[[first, end]])
+    step_bounds = program.first_step[first_row : end_row + 1]
+    step = np.concatenate((own_steps, np.arange(step_bounds[0], step_bounds[-1])))
+    action, target = program.step_action[step], program.step_target[step].astype(np.int64)
+    computes, of_loops = action == Action.compute, np.isin(action, (Action.loop, Action.loop_nowait))
+    of_rows = np.isin(action, (Action.create, Action.call, Action.wait_instance))
+    if np.any(target[of_rows] < first_row):
+        raise ValueError(f"phases {first} to {end} of rank {program.rank} wait for instances of earlier ones")
+    first_loop = int(np.searchsorted(program.first_chunk, first_row))
+    end_loop = int(np.searchsorted(program.first_chunk[:-1], end_row, "right"))  # one without chunks may be the last
+    chunk = np.clip(program.first_chunk[first_loop : max(end_loop, first_loop) + 1], first_row, end_row)
+    piece = np.unique(target[computes])
+    target[computes] = np.searchsorted(piece, target[computes])
+    target[of_rows] -= first_row - 1
+    target[of_loops] -= first_loop
+    row = np.concatenate(([0], np.arange(first_row, end_row)))
+    behind = first_row - 1  # rows that move by as many, the initial task stays
+    owner, parent = program.piece_instance[piece], program.parent[row]
+    edges = program.first_successor[first_row : end_row + 1]
+    of_instances = ("task_type", "priority", "instance_flags", "instance_id", "num_predecessors")
+    of_pieces = ("piece_ps", "piece_event", "first_segment", "end_segment", "part", "num_parts")
+    part = replace(
+        program,
+        **{name: getattr(program, name)[row] for name in of_instances},
+        **{name: getattr(program, name)[piece] for name in of_pieces},
+        step_action=action,
+        step_target=target.astype(np.int32),
+        first_step=np.concatenate(([0], step_bounds - step_bounds[0] + len(own_steps))),
+        parent=np.where(parent > 0, parent - behind, parent).astype(np.int32),
+        first_successor=np.concatenate(([0], edges - edges[0])),
+        successor=program.successor[edges[0] : edges[-1]] - np.int32(behind),
+        first_chunk=(chunk - behind).astype(np.int32),
+        piece_instance=np.where(owner > 0, owner - behind, 0).astype(np.int32),
+        phase_first_step=program.phase_first_step[first : end + 1] - program.phase_first_step[first],
+        phase_first_instance=(program.phase_first_instance[first : end + 1] - behind).astype(np.int32),
+        phase_operation=program.phase_operation[first:end],
+        phase_iteration=program.phase_iteration[first:end],
+    )
+    return part, piece, row
+
+
 def _next_row(program: NodeProgram, action: np.ndarray, target: np.ndarray) -> np.ndarray:
     """int64[steps + 1]: the first instance that a step, or one behind it, of the initial task creates."""
     row = np.full(len(action) + 1, program.num_instances)

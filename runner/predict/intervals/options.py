@@ -31,7 +31,7 @@ class IntervalsChoice(Strict):
     ``stitched``, as the chosen interval before left them: one unit simulates all, one after the other. ``warm_up`` is
     20,000,000 by default where caches are warm, 3,000,000 behind last uses. Of the study's ``detailed``, ``request``
     alone plays a part, of regions also ``window`` and ``creation``. They are never ``warm``, and what ``warm_up``
-    there is behind last uses, 1,000,000 by default, is whole regions before them, in detail.
+    there is behind last uses, none by default, is whole regions before them, in detail.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -50,7 +50,7 @@ class IntervalsChoice(Strict):
     interval before left them), or `cold`."""
     warm_up: CountOrNone | Literal["all"] | None = None
     """Instructions that warm the caches before an interval, or `all`. By default 20,000,000 where caches are warm,
-    3,000,000 behind last uses, 1,000,000 before regions of a parallel program."""
+    3,000,000 behind last uses, none before regions of a parallel program."""
     pipeline: CountOrNone = 10_000
     """The last instructions of the warm-up, which are simulated in detail and not counted."""
 
@@ -59,7 +59,7 @@ class IntervalsChoice(Strict):
         """Instructions that regions before one execute in detail, uncounted."""
         if self.warm_up == "all":
             return MOST_INSTRUCTIONS
-        return 1_000_000 if self.warm_up is None else int(self.warm_up)
+        return 0 if self.warm_up is None else int(self.warm_up)
 
     @property
     def rules(self) -> dict[str, Any]:

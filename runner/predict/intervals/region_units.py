@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from manyscale.models.machine import Node
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.intervals.options import IntervalsChoice
@@ -28,11 +27,12 @@ from manyscale.runner.predict.node.rank_part import RankPart
 from manyscale.runner.predict.node.schedule_units import SLEEP, phase_of_pieces
 from manyscale.runner.predict.node.tables import MODELS
 from manyscale.runner.predict.phase_source import Case, Stage
-from manyscale.runner.predict.stored_arrays import noted, restored, stored
+from manyscale.runner.predict.stored_arrays import noted, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 
 if TYPE_CHECKING:
-    from manyscale.runner.predict.node.cells.open_cell import OpenCell
+    from manyscale.models.node.detailed import DetailedPhases
+    from manyscale.runner.predict.intervals.open_regions import OpenRegions, Stretch
 
 KIND: Final = "sampled-region"
 LINES: Final = "region-lines"
@@ -68,6 +68,19 @@ def stage(
     line_bytes = profile_units.line_bytes_of(machine)
     if lines is not None:
         values["lines"], names["lines"] = lines, f"lines of {line_bytes} bytes of {_named('regions', regions)}"
+    detailed = study.options(DetailedChoice)
+    shared: dict[str, Any] = {
+        "cores": study.mapping.cores_per_rank,
+        "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
+        "detailed": detailed.model_dump(mode="json", include={"creation", "request", "window"}),
+        "with_lines": lines is not None,
+        "seed": study.seed,
+        "node": machine.node.model_dump(mode="json", include=READ_OF_NODE),
+        "faults": digest,
+        "line_bytes": line_bytes,
+        "profile": profile_units.VERSION,
+    }
+    opened = unit_key("opened regions", VERSION, shared, [regions.content], seed=study.seed)
     result = []
     each = [[number] for number in chosen.tolist()]
     for numbers in [chosen.tolist()] if options.caches == "stitched" else each:
@@ -76,22 +89,10 @@ def stage(
             first, end = regions.phase[number : number + 2].tolist()
             warm = first if lines is None else regions.begins_before(number, options.warm_up_of_regions)
             stretches.append([warm, first, end])
-        detailed = study.options(DetailedChoice)
-        own: dict[str, Any] = {
-            "stretches": stretches,
-            "cores": study.mapping.cores_per_rank,
-            "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
-            "detailed": detailed.model_dump(mode="json", include={"creation", "request", "window"}),
-            "with_lines": lines is not None,
-            "seed": study.seed,
-        }
-        meaning = own | {
-            "node": machine.node.model_dump(mode="json", include=READ_OF_NODE), "faults": digest,
-            "line_bytes": line_bytes, "profile": profile_units.VERSION,
-        }  # fmt: skip
-        key = unit_key(KIND, VERSION, meaning, [regions.content], seed=study.seed)
+        own = {"stretches": stretches}
+        key = unit_key(KIND, VERSION, shared | own, [regions.content], seed=study.seed)
         weight = _WEIGHTS[0] * int(regions.population.instructions[numbers].sum())
-        parameters = own | {"node": case.machine_content["node"], "regions": numbers}
+        parameters = shared | own | {"node": case.machine_content["node"], "regions": numbers, "opened": opened}
         result.append(WorkUnit(key, KIND, parameters, names, max(weight, 1)))
     return Stage(KIND, result, {names[name]: value for name, value in values.items()})
 
@@ -108,11 +109,11 @@ def find_lines(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arra
     """The kind of unit of the first stage: the arrays of InstanceProfiles of all instances of the program and, behind
     them, of the initial task in each of its phases."""
     from manyscale.models.node.instance_profile import instructions_of_blocks, profile_instances  # Numba
+    from manyscale.runner.predict.intervals.open_regions import profile_rows
 
     regions: Regions = inputs["regions"]
     workload, program = inputs["part"].workload, regions.program
-    of_phase = program.num_instances + phase_of_pieces(program)
-    owner = np.where(program.piece_instance == 0, of_phase, program.piece_instance).astype(np.int32)
+    owner = profile_rows(program, phase_of_pieces(program)).astype(np.int32)
     every = np.zeros(program.num_instances + program.num_phases, np.int32)
     sites = sites_of(workload)
     found = profile_instances(
@@ -131,117 +132,90 @@ def simulate_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
     ``phase_ps`` int64[]: of the phases of all regions. Of each instance that ran: ``instance``, ``id``, ``creator``,
     ``type``, ``instructions``, ``issued``, ``instance_cycles``, ``first_misses``, ``second_misses``, ``last_misses``;
     ``num_ids``."""
-    from manyscale.models.node.detailed import OVERHEAD, NodeSimulation
-    from manyscale.models.node.instance_profile import profiles_from
-    from manyscale.models.node.private_stacks import private_lines
-    from manyscale.models.node.program.serial_parts import serial_parts
-    from manyscale.runner.predict.node.cells.open_cell import OpenCell
-    from manyscale.runner.predict.node.cells.sampled_kernel import fill_skipped, skip_all
-    from manyscale.runner.predict.node.cells.simulated_cell import lines_left, most_lines_of
+    from manyscale.models.node.detailed import OVERHEAD
+    from manyscale.runner.predict.intervals.open_regions import open_regions
 
-    node, runtime = Node.model_validate(parameters["node"]), RuntimeSystem.model_validate(parameters["runtime"])
-    regions: Regions = inputs["regions"]
-    program, cores, detailed = regions.program, parameters["cores"], parameters["detailed"]
-    cell = OpenCell(
-        inputs["part"].workload, program, inputs["stream"].open(), regions.pieces, regions.creates, 0,
-        program.num_phases, node, runtime, detailed["creation"] == "free", inputs["faults"],
-    )  # fmt: skip
-    profiles = profiles_from(restored(inputs["lines"])) if "lines" in inputs else None
-    own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
-    simulation = NodeSimulation(
-        program, cell.workload, node, cores, runtime, cell.stream, cell.pieces, end_phase=0,
-        empty_ps=cell.creation_ps, beside_ps=cell.beside_ps, window_cycles=detailed["window"],
-        request=detailed["request"], keep_served=True, seed=parameters["seed"],
-        most_lines=most_lines_of(own, node, cores),
-    )  # fmt: skip
-    types = cell.workload.tables["task_types"].num_rows
-    absent = types - 1 - int(program.task_type.max(initial=-1))  # types of the table behind those of the program
-    of_phase = phase_of_pieces(program)
-    issued = cell.issued
-    piece_ps = np.zeros(program.num_pieces, np.int64)
+    opened = open_regions(parameters, inputs)
+    stretches = parameters["stretches"]
+    begin = min(warm for warm, _, _ in stretches)  # several are stitched: one simulation, of all that lies between
+    stretch = opened.stretch(begin, max(end for _, _, end in stretches))
+    simulation = opened.simulation(stretch)
     found: dict[str, list[np.ndarray]] = {}
-    assert node.frequency_hz is not None
-    for warm, first, end in parameters["stretches"]:
-        if profiles is not None:
-            lines = lines_left(profiles, own, node, cores)
-            skip_all(lines, *_run_before(cell, cores, parameters["seed"], warm))
-            fill_skipped(simulation.memory, lines)
+    for warm, first, end in stretches:
+        if opened.profiles is not None:
+            opened.fill(simulation, warm)
+            opened.train(simulation, stretch, warm)
         if warm < first:
-            simulation.move(warm, first)
+            simulation.move(warm - begin, first - begin)
             simulation.run()
-        simulation.move(first, end)
+        simulation.move(first - begin, end - begin)
         simulation.run()
-        result = simulation.result()
-        mine = np.flatnonzero((of_phase >= first) & (of_phase < end))
-        piece_ps[mine] = np.maximum(result.piece_ps[mine], 0)
-        counts = ~cell.creates[mine] & (program.piece_event[mine] != SLEEP) & (piece_ps[mine] > 0)
-        kind = program.task_type[program.piece_instance[mine]].astype(np.int64)
-        kind = np.where(kind < 0, types, kind)
-        rows = np.arange(*program.phase_first_instance[[first, end]])
-        rows = rows[result.instances["start_ps"][rows] >= 0]
-        served = result.served[rows]
-        number, creator = ids_in_rank(program, rows)
-        of_region = {
-            "phase_ps": result.makespan_ps,
-            "makespan_ps": result.makespan_ps.sum()[None],
-            "core_stack": result.core_stack[None],
-            "type_stack": np.insert(result.type_stack, [len(result.type_stack) - 1] * absent, 0, axis=0)[None],
-            "type_instructions": np.bincount(kind, cell.pieces.num_instructions[mine], types + 1)[None],
-            "counts": result.counts.sum(axis=0)[None],
-            "predicted_ps": np.bincount(kind[counts], piece_ps[mine][counts], types + 1)[None],
-            "traced_ps": np.bincount(kind[counts], program.piece_ps[mine][counts], types + 1)[None],
-            "instance": program.instance_id[rows].astype(np.int32),
-            "id": number,
-            "creator": creator,
-            "type": program.task_type[rows].astype(np.int32),
-            "instructions": cell.instructions[rows],
-            "issued": issued[rows],
-            "instance_cycles": result.instances["cycles"][rows],
-            "first_misses": served[:, 1:].sum(axis=1),
-            "second_misses": served[:, min(2, served.shape[1] - 2) :].sum(axis=1),
-            "last_misses": served[:, served.shape[1] - 2 :].sum(axis=1),
-        }
+        of_region = _measured(opened, stretch, simulation.result(), first - begin, end - begin)
         for name, values in of_region.items():
             found.setdefault(name, []).append(values)
+    result = simulation.result()
     joined = {name: np.concatenate(each) for name, each in found.items()}
-    cycles_per_ps = node.frequency_hz / 1e12
-    awake_ps = np.where(program.piece_event == SLEEP, 0, piece_ps)
+    frequency_hz = float(opened.cell.node.frequency_hz or 0)
+    cycles_per_ps = frequency_hz / 1e12
     overhead = joined["core_stack"][:, :, result.core_parts.index(OVERHEAD)].sum(axis=1) / cycles_per_ps
-    busy = np.bincount(of_phase, awake_ps, minlength=program.num_phases)
-    serial = serial_parts(program, awake_ps)
-    of_regions = [
-        [of.sum() for of in (busy[first:end], serial[first:end])] for _, first, end in parameters["stretches"]
-    ]
-    joined["core_ps"] = np.insert(np.array(of_regions, np.float64), 1, overhead, axis=1)
+    joined["core_ps"] = np.insert(joined["core_ps"], 1, overhead, axis=1)
     joined |= {
         "cycles": joined["makespan_ps"] * cycles_per_ps,
         "stack": joined["core_stack"].mean(axis=1),
         "part": np.array(result.core_parts),
         "type_part": np.array(result.parts),
         "model": np.full(len(joined["instance"]), MODELS.index("detailed"), np.int8),
-        "num_ids": np.array([program.num_instances], np.int64),
-        "frequency_hz": np.array([node.frequency_hz]),
+        "num_ids": np.array([opened.program.num_instances], np.int64),
+        "frequency_hz": np.array([frequency_hz]),
     }
-    return noted(stored(joined), [*program.notes, *result.notes])
+    return noted(stored(joined), [*opened.program.notes, *result.notes])
 
 
-def _run_before(cell: OpenCell, cores: int, seed: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """(int[], int[]): rows of profiles (``find_lines``) in the order in which they end in phases [0, ``end``), and the
-    cores that execute them, if every instruction takes as long as any other."""
-    from manyscale.models.node.burst import run_phases
-    from manyscale.models.node.detailed import last_cache_of
+def _measured(
+    opened: OpenRegions, stretch: Stretch, result: DetailedPhases, first: int, end: int
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """What ``simulate_regions`` says of phases [``first``, ``end``) of a stretch; ``core_ps`` without the runtime
+    system's."""
+    from manyscale.models.node.instruction_stream import sums_of_pieces
+    from manyscale.models.node.program.serial_parts import serial_parts
 
-    if not end:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    assert cell.node.frequency_hz is not None
-    piece_ps = np.rint(cell.pieces.num_instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
-    stretches = run_phases(
-        cell.program, cores, cell.runtime, piece_ps + cell.creation_ps, 0, end, seed=seed,
-        share_group=last_cache_of(cell.node, cores), keep=True,
-    ).stretches  # fmt: skip
-    row = stretches["instance"].astype(np.int64)
-    row = np.where(row == 0, cell.program.num_instances + stretches["phase"], row)
-    last = np.full(cell.program.num_instances + cell.program.num_phases, -1)
-    last[row] = np.arange(len(row))
-    last = np.sort(last[last >= 0])
-    return row[last], stretches["core"][last]
+    program, workload = stretch.program, opened.cell.workload
+    types = workload.tables["task_types"].num_rows
+    absent = types - 1 - int(program.task_type.max(initial=-1))  # types of the table behind those of the program
+    of_phase = phase_of_pieces(program)
+    mine = np.flatnonzero((of_phase >= first) & (of_phase < end))
+    piece_ps = np.zeros(program.num_pieces, np.int64)
+    piece_ps[mine] = np.maximum(result.piece_ps[mine], 0)
+    creates = opened.cell.creates[stretch.piece]
+    counts = ~creates[mine] & (program.piece_event[mine] != SLEEP) & (piece_ps[mine] > 0)
+    kind = program.task_type[program.piece_instance[mine]].astype(np.int64)
+    kind = np.where(kind < 0, types, kind)
+    rows = np.arange(*program.phase_first_instance[[first, end]])
+    rows = rows[result.instances["start_ps"][rows] >= 0]
+    served = result.served[rows]
+    number, creator = ids_in_rank(opened.program, stretch.row[rows])
+    awake_ps = np.where(program.piece_event == SLEEP, 0, piece_ps)
+    instructions = np.bincount(program.piece_instance, stretch.pieces.num_instructions, program.num_instances)
+    fused = sums_of_pieces(opened.cell.stream, stretch.pieces, opened.fused)
+    fused = np.bincount(program.piece_instance, fused, program.num_instances)
+    return {
+        "phase_ps": result.makespan_ps,
+        "makespan_ps": result.makespan_ps.sum()[None],
+        "core_stack": result.core_stack[None],
+        "type_stack": np.insert(result.type_stack, [len(result.type_stack) - 1] * absent, 0, axis=0)[None],
+        "type_instructions": np.bincount(kind, stretch.pieces.num_instructions[mine], types + 1)[None],
+        "counts": result.counts.sum(axis=0)[None],
+        "core_ps": np.array([[awake_ps.sum(), serial_parts(program, awake_ps).sum()]], np.float64),
+        "predicted_ps": np.bincount(kind[counts], piece_ps[mine][counts], types + 1)[None],
+        "traced_ps": np.bincount(kind[counts], program.piece_ps[mine][counts], types + 1)[None],
+        "instance": program.instance_id[rows].astype(np.int32),
+        "id": number,
+        "creator": creator,
+        "type": program.task_type[rows].astype(np.int32),
+        "instructions": instructions[rows].astype(np.int64),
+        "issued": (instructions - fused)[rows].astype(np.int64),
+        "instance_cycles": result.instances["cycles"][rows],
+        "first_misses": served[:, 1:].sum(axis=1),
+        "second_misses": served[:, min(2, served.shape[1] - 2) :].sum(axis=1),
+        "last_misses": served[:, served.shape[1] - 2 :].sum(axis=1),
+    }
