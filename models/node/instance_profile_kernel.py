@@ -9,7 +9,7 @@ import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner_inlined, separate
 
-_PAGE_BITS: Final = 6  # lines that are given their numbers together: 2^6
+PAGE_BITS: Final = 6  # lines that are given their numbers together: 2^6
 
 
 # ---- numbers of lines ----
@@ -31,13 +31,13 @@ class LineNumbers(NamedTuple):
 def no_line_numbers(num_accesses: int) -> LineNumbers:
     slots = 1 << 12
     return LineNumbers(
-        np.zeros(1, _NUMBERED), np.full(slots, -1, np.int64), np.full((slots, 1 << _PAGE_BITS), -1, np.int32),
+        np.zeros(1, _NUMBERED), np.full(slots, -1, np.int64), np.full((slots, 1 << PAGE_BITS), -1, np.int32),
         np.empty(1 << 14, np.int64), np.empty(num_accesses, np.int32),
     )  # fmt: skip
 
 
 @inner_inlined
-def _page_place(page_keys, page):  # type: ignore[no-untyped-def]
+def page_place(page_keys, page):  # type: ignore[no-untyped-def]
     """Slot of a page, or the free one where it belongs."""
     mask = page_keys.shape[0] - 1
     mixed = np.uint64(page) * np.uint64(0x9E3779B97F4A7C15)
@@ -55,20 +55,20 @@ def number_lines(numbers, addresses, line_shift):  # type: ignore[no-untyped-def
     last_page, last_place = np.int64(-2), np.int64(0)
     for i in range(done.accesses, addresses.shape[0]):
         line = np.int64(addresses[i] >> np.uint64(line_shift))
-        page = line >> _PAGE_BITS
+        page = line >> PAGE_BITS
         if page != last_page:
-            last_page, last_place = page, _page_place(page_keys, page)
+            last_page, last_place = page, page_place(page_keys, page)
             if page_keys[last_place] < 0:
                 if 2 * done.pages >= page_keys.shape[0] - 1:
                     return
                 page_keys[last_place] = page
                 done.pages += 1
-        number = page_lines[last_place, line & ((1 << _PAGE_BITS) - 1)]
+        number = page_lines[last_place, line & ((1 << PAGE_BITS) - 1)]
         if number < 0:
             if done.lines == numbers.line_number.shape[0]:
                 return
             number = np.int32(done.lines)
-            page_lines[last_place, line & ((1 << _PAGE_BITS) - 1)] = number
+            page_lines[last_place, line & ((1 << PAGE_BITS) - 1)] = number
             numbers.line_number[number] = line
             done.lines += 1
         numbers.line_ids[i] = number
@@ -80,7 +80,7 @@ def move_pages(old_keys, old_lines, page_keys, page_lines):  # type: ignore[no-u
     """The pages of ``number_lines`` into larger tables. O(pages)."""
     for k in range(old_keys.shape[0]):
         if old_keys[k] >= 0:
-            place = _page_place(page_keys, old_keys[k])
+            place = page_place(page_keys, old_keys[k])
             page_keys[place] = old_keys[k]
             for line in range(old_lines.shape[1]):
                 page_lines[place, line] = old_lines[k, line]

@@ -17,7 +17,7 @@ from manyscale.models.machine.processor import needed
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.core.code import CoreCode, kept_core_code
 from manyscale.models.node.detailed import NodeSimulation, last_cache_of
-from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
+from manyscale.models.node.instance_lines import InstanceLines, lines_from
 from manyscale.models.node.instruction_stream import PieceStream
 from manyscale.models.node.private_stacks import private_lines
 from manyscale.models.node.program.node_program import NodeProgram
@@ -52,7 +52,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class _Before:
-    """Rows of profiles (region_units.py: ``find_lines``) in the order in which they end, the cores that execute them,
+    """Rows of lines (region_units.py: ``find_lines``) in the order in which they end, the cores that execute them,
     and the phases that they end in, int64[] each: a burst schedule of the whole program, in which every instruction
     takes as long as any other."""
 
@@ -63,13 +63,13 @@ class _Before:
 
 @dataclass(frozen=True)
 class OpenRegions:
-    """``cell``: all phases; ``profiles``: the lines of its instances, if caches are filled."""
+    """``cell``: all phases; ``used``: the lines of its instances, if caches are filled."""
 
     cell: OpenCell
     cores: int
     detailed: Mapping[str, Any]
     seed: int
-    profiles: InstanceProfiles | None
+    used: InstanceLines | None
     _unused_lines: list[SkippedLines] = field(default_factory=list)
 
     @property
@@ -148,17 +148,17 @@ class OpenRegions:
 
     @cached_property
     def _own_lines(self) -> np.ndarray | None:
-        if self.profiles is None:
+        if self.used is None:
             return None
-        return private_lines(self.cell.pieces.stack, self.profiles.line_number, self.profiles.line_bytes)
+        return private_lines(self.cell.pieces.stack, self.used.line_number, self.used.line_bytes)
 
     @contextmanager
     def _lines(self) -> Iterator[SkippedLines]:
         """Room to fill caches by lines, which one thread uses at a time, and each again."""
-        assert self.profiles is not None
+        assert self.used is not None
         with _opening:
             lines = self._unused_lines.pop() if self._unused_lines else None
-        lines = lines or lines_left(self.profiles, self._own_lines, self.cell.node, self.cores)
+        lines = lines or lines_left(self.used, self._own_lines, self.cell.node, self.cores)
         yield lines
         self._unused_lines.append(lines)
 
@@ -180,12 +180,12 @@ class OpenRegions:
 
     @cached_property
     def _row_of_pieces(self) -> np.ndarray:
-        """int64[pieces]: rows of profiles."""
-        return profile_rows(self.program, self.of_phase)
+        """int64[pieces]: rows of lines."""
+        return line_rows(self.program, self.of_phase)
 
     @cached_property
     def _piece_order(self) -> np.ndarray:
-        """int64[pieces]: by rows of profiles, and in each as they were traced."""
+        """int64[pieces]: by rows of lines, and in each as they were traced."""
         return np.lexsort((self.cell.pieces.first_execution, self._row_of_pieces))
 
     @cached_property
@@ -206,7 +206,7 @@ class OpenRegions:
         return np.append(self.program.task_type.astype(np.int64), np.full(self.program.num_phases, -1))
 
 
-def profile_rows(program: NodeProgram, of_phase: np.ndarray) -> np.ndarray:
+def line_rows(program: NodeProgram, of_phase: np.ndarray) -> np.ndarray:
     """int64[pieces]: the instance that each belongs to; of the initial task's, behind these, the phase."""
     return np.where(program.piece_instance == 0, program.num_instances + of_phase, program.piece_instance)
 
@@ -224,6 +224,6 @@ def open_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Op
                 RuntimeSystem.model_validate(parameters["runtime"]), parameters["detailed"]["creation"] == "free",
                 inputs["faults"],
             )  # fmt: skip
-            profiles = profiles_from(restored(inputs["lines"])) if "lines" in inputs else None
-            _opened[name] = OpenRegions(cell, parameters["cores"], parameters["detailed"], parameters["seed"], profiles)
+            used = lines_from(restored(inputs["lines"])) if "lines" in inputs else None
+            _opened[name] = OpenRegions(cell, parameters["cores"], parameters["detailed"], parameters["seed"], used)
         return _opened[name]

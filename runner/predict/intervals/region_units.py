@@ -9,7 +9,6 @@ schedule of all that precedes the region, in which every instruction takes as lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -106,19 +105,16 @@ def _named(name: str, regions: Regions) -> str:
 
 
 def find_lines(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
-    """The kind of unit of the first stage: the arrays of InstanceProfiles of all instances of the program and, behind
+    """The kind of unit of the first stage: the arrays of InstanceLines of all instances of the program and, behind
     them, of the initial task in each of its phases."""
-    from manyscale.models.node.instance_profile import instructions_of_blocks, profile_instances  # Numba
-    from manyscale.runner.predict.intervals.open_regions import profile_rows
+    from manyscale.models.node.instance_lines import lines_of_instances  # Numba
+    from manyscale.runner.predict.intervals.open_regions import line_rows
 
     regions: Regions = inputs["regions"]
-    workload, program = inputs["part"].workload, regions.program
-    owner = profile_rows(program, phase_of_pieces(program)).astype(np.int32)
-    every = np.zeros(program.num_instances + program.num_phases, np.int32)
-    sites = sites_of(workload)
-    found = profile_instances(
-        replace(program, piece_instance=owner, parent=every), inputs["stream"].open(), regions.pieces, sites,
-        instructions_of_blocks(workload, sites), line_bytes=parameters["line_bytes"],
+    program = regions.program
+    found = lines_of_instances(
+        line_rows(program, phase_of_pieces(program)), program.num_instances + program.num_phases,
+        inputs["stream"].open(), regions.pieces, sites_of(inputs["part"].workload), parameters["line_bytes"],
     )  # fmt: skip
     return stored(found.arrays())
 
@@ -142,7 +138,7 @@ def simulate_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
     simulation = opened.simulation(stretch)
     found: dict[str, list[np.ndarray]] = {}
     for warm, first, end in stretches:
-        if opened.profiles is not None:
+        if opened.used is not None:
             opened.fill(simulation, warm)
             opened.train(simulation, stretch, warm)
         if warm < first:

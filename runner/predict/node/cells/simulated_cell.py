@@ -13,6 +13,7 @@ from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.detailed import OVERHEAD, NodeSimulation, last_cache_of
+from manyscale.models.node.instance_lines import InstanceLines
 from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
 from manyscale.models.node.private_stacks import private_lines
 from manyscale.models.node.program.node_program import Action
@@ -116,7 +117,9 @@ def _run_before(
     return stretches["instance"][last], stretches["core"][last]
 
 
-def lines_left(profiles: InstanceProfiles, own: np.ndarray | None, node: Node, num_cores: int) -> SkippedLines:
+def lines_left(
+    profiles: InstanceProfiles | InstanceLines, own: np.ndarray | None, node: Node, num_cores: int
+) -> SkippedLines:
     """What instances of known profiles leave in caches, if they are not simulated. ``own``: see ``most_lines_of``."""
     caches = [
         (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores) for cache in data_caches(node.caches).values()
