@@ -28,21 +28,29 @@ def profiles_of(
     blocks: Sequence[Sequence[Op]], pieces: Sequence[tuple[int, Sequence[Execution]]], num_instances: int | None = None
 ) -> InstanceProfiles:
     """The profile of ``pieces`` (instance, executions), executed one after the other."""
+    owner, stream, where = instance_stream(pieces)
+    count = 1 + max(instance for instance, _ in pieces) if num_instances is None else num_instances
+    return profile_instances(
+        _program(owner, count), stream, where, sites_of_blocks(blocks), np.array([len(block) for block in blocks])
+    )
+
+
+def instance_stream(
+    pieces: Sequence[tuple[int, Sequence[Execution]]],
+) -> tuple[np.ndarray, InstructionStream, PieceStream]:
+    """(instance of each piece, what was executed, where the pieces are in it), by instance."""
     ids = [block for _, executed in pieces for block, _ in executed]
     addresses = [address for _, executed in pieces for _, accessed in executed for address in accessed]
     ends = np.cumsum([0] + [len(executed) for _, executed in pieces])
     accesses = np.cumsum([0] + [sum(len(a) for _, a in executed) for _, executed in pieces])
-    count = 1 + max(instance for instance, _ in pieces) if num_instances is None else num_instances
     order = np.argsort([instance for instance, _ in pieces], kind="stable")
     owner = np.array([instance for instance, _ in pieces], np.int32)[order]
     stream = InstructionStream(0, np.array(ids, np.int32), np.array(addresses, np.uint64), ends, accesses)
     where = PieceStream(ends[:-1][order], ends[1:][order], accesses[:-1][order], np.zeros(len(pieces), np.int64))
-    return profile_instances(
-        _program(owner, count), stream, where, _sites(blocks), np.array([len(block) for block in blocks])
-    )
+    return owner, stream, where
 
 
-def _sites(blocks: Sequence[Sequence[Op]]) -> Sites:
+def sites_of_blocks(blocks: Sequence[Sequence[Op]]) -> Sites:
     rows = [
         (b, is_store)
         for b, block in enumerate(blocks)

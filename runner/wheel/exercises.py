@@ -116,6 +116,8 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "plan --method simpoint {data}/detail/bs16_O1.lk.xz --set interval=1000 --set vectors=signature -o signatures",
         "run --workload {data}/detail/bs16_O1.lk.xz --target epyc-zen4 --model cpu=detailed"
         " --sampling intervals=simpoint --set intervals.instructions=1000",
+        "run --workload {data}/chapter6/hydro-1-detail.tar.zst --target marenostrum3 --model cpu=detailed"
+        " --sampling intervals=sbbv --set intervals.instructions=20000 --set mapping.cores_per_rank=4",
         "plan --method simprof {data}/stacks/spstk.stk.xz -o units",
         "plan --method tbpoint {examples}/bfs-16 -o launches",
     ),

@@ -27,8 +27,8 @@ from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.intervals.regions import Regions
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
 from manyscale.runner.predict.node.cells.sampled_kernel import SkippedLines, skip_all, touch_skipped
-from manyscale.runner.predict.node.schedule_units import phase_of_pieces
 from manyscale.runner.predict.node.cells.simulated_cell import lines_left, most_lines_of
+from manyscale.runner.predict.node.schedule_units import phase_of_pieces
 from manyscale.runner.predict.stored_arrays import restored
 
 TRAINED: Final = 30_000  # block executions that the branch predictor of each core sees before a region
@@ -139,7 +139,9 @@ class OpenRegions:
     @cached_property
     def fused(self) -> np.ndarray:
         """int64[blocks]: instructions that share a place in the core with the one before."""
-        return fused_instructions(self.cell.workload, needed(self.cell.node.core, "core"))
+        if not needed(self.cell.node.core, "core").fuses_branches:
+            return np.zeros(self.cell.workload.tables["blocks"].num_rows, np.int64)
+        return fused_instructions(self.cell.workload)
 
     @cached_property
     def of_phase(self) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind
-from manyscale.models.workload.notes import Note
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import region_units, sampled_tables
 from manyscale.runner.predict.intervals.methods import choose
@@ -42,6 +42,9 @@ _OF_INSTANCES = (
     "instance", "id", "creator", "type", "instructions", "issued", "first_misses", "second_misses", "last_misses",
     "model",
 )  # fmt: skip
+
+
+_SHARE_THAT_PAYS = 0.5  # of the instructions; chosen regions have to be found and begun, too
 
 
 class RegionSource(NodeSource):
@@ -128,7 +131,7 @@ class RegionSource(NodeSource):
 
     def notes(self, done: Done) -> list[Note]:
         kinds = (region_units.KIND, schedule_units.KIND)
-        return [*self._faults.notes, *(note for kind in kinds for note in notes_of(done[kind].results))]
+        return [*self._worth, *self._faults.notes, *(note for kind in kinds for note in notes_of(done[kind].results))]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Regions, and as for other programs cores, task instances of simulated regions, CPI stacks of the whole."""
@@ -165,6 +168,28 @@ class RegionSource(NodeSource):
             key,
             lambda: page_faults_of(program, self._rank.workload, 0, cores, runtime, cost_ps, (0, program.num_phases)),
         )
+
+    @property
+    def _worth(self) -> list[Note]:
+        """Whether choosing regions saves little."""
+        regions, chosen, asked = self._regions, self._choice.element, self._case.study.options(IntervalsChoice)
+        if self._case.study.sampling.intervals == "full":
+            return []
+        own, total = regions.population.instructions, float(regions.begin[-1])
+        share = float(own[chosen].sum()) / total
+        warming = 0.0
+        if asked.caches == "last-uses" and asked.warm_up_of_regions:
+            ends = [regions.begin[each] - regions.executed_before(each, asked.warm_up_of_regions) for each in chosen]
+            warming = float(np.sum(ends)) / total
+        if share + warming < _SHARE_THAT_PAYS:
+            return []
+        largest = f"the largest of {len(own)} regions has {float(own.max()) / total:.0%}"
+        behind = f", and {warming:.0%} are executed to warm up" if warming else ""
+        text = (
+            f"the chosen regions have {share:.0%} of the instructions{behind}: the whole program in detail, without "
+            f"sampling.intervals, takes about as long ({largest})"
+        )
+        return [informs("sampling-saves-little", text, self._place)]
 
     @property
     def _choice(self) -> Choice:

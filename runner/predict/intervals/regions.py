@@ -56,8 +56,14 @@ class Regions:
 
     def begins_before(self, region: int, instructions: int) -> int:
         """The phase to begin with, so that regions of so many instructions precede one; or the first one."""
-        row = int(np.searchsorted(self.begin, self.begin[region] - instructions, "right")) - 1
-        return int(self.phase[max(row, 0)])
+        return int(self.phase[self._row_before(region, instructions)])
+
+    def executed_before(self, region: int, instructions: int) -> int:
+        """Instructions before the region that ``begins_before`` begins with."""
+        return int(self.begin[self._row_before(region, instructions)])
+
+    def _row_before(self, region: int, instructions: int) -> int:
+        return max(int(np.searchsorted(self.begin, self.begin[region] - instructions, "right")) - 1, 0)
 
 
 def cut(part: RankPart, stream: StreamPart, cores: int, runtime: RuntimeSystem, at_least: int, place: str) -> Regions:

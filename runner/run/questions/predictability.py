@@ -119,6 +119,12 @@ def of_workload(workload: Workload, of: str = "auto", by: str = "auto") -> Execu
         chosen = next(name for name in (CYCLES, TASK_CLOCK, CPU_TIME) if name in counted or name == CPU_TIME)
     size = _SHORT.get(by, by)
     notes = list(workload.notes)
+    if rows.num_alone:
+        text = (
+            f"{rows.num_alone:,} chunks of loops begin in no loop that the trace shows, or in no event of it: they are "
+            "left out"
+        )
+        notes.append(changes("chunks-unmatched", text, count=rows.num_alone))
     values = rows.cpu_ns if chosen == CPU_TIME else _counts(workload, rows, chosen, counted, "--of")
     if chosen != CYCLES and of == "auto":
         text = f"the trace counts no cycles: what is predicted is {'CPU time' if chosen == CPU_TIME else 'task-clock'}"
@@ -191,13 +197,14 @@ def types_table(executed: Executed) -> pa.Table:
 @dataclass(frozen=True)
 class _Rows:
     """Instances in the order of execution: rank, type, the row of ``tasks`` (-1 for a chunk) or of ``loop_chunks`` (-1
-    for a task), CPU time."""
+    for a task), CPU time. ``num_alone``: chunks without an event, or events without a chunk, which are left out."""
 
     rank: np.ndarray
     type: np.ndarray
     task: np.ndarray
     chunk: np.ndarray
     cpu_ns: np.ndarray
+    num_alone: int
 
 
 def _rows(workload: Workload) -> _Rows:
@@ -208,7 +215,7 @@ def _rows(workload: Workload) -> _Rows:
     task = first_task[event_rank[begins]] + value[begins]
     is_task = (flags[task] & _NO_TASK) == 0
     begins, task = begins[is_task], task[is_task]
-    chunk_begins, chunk = _chunks(workload)
+    chunk_begins, chunk, num_alone = _chunks(workload)
     if not len(task) + len(chunk):
         raise UserError(_without_tasks(workload))
     order = np.argsort(np.concatenate((begins, chunk_begins)), kind="stable")
@@ -220,34 +227,55 @@ def _rows(workload: Workload) -> _Rows:
     types = np.concatenate((workload.column("tasks", "task_type_id")[task], loop_type[chunk]))[order]
     time = np.concatenate((workload.column("tasks", "cpu_ps")[task], workload.column("loop_chunks", "cpu_ps")[chunk]))
     unknown = _rows_of(workload, "task_types")  # the last of the names
-    return _Rows(ranks, np.where(types < 0, unknown, types), tasks, chunks, time[order] / 1000)
+    return _Rows(ranks, np.where(types < 0, unknown, types), tasks, chunks, time[order] / 1000, num_alone)
 
 
-def _chunks(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
-    """(events that begin chunks, rows of ``loop_chunks``) of those that have one: a chunk event is of the loop that its
-    task instance is in, and names the chunk's first iteration."""
-    kind, task, value = (workload.column("events", name) for name in ("kind", "task_instance_id", "value"))
-    rank = workload.column("events", "rank")
-    loop_of: dict[tuple[int, int], list[int]] = {}
-    place: dict[tuple[int, int, int], int] = {}
-    loops = (workload.column("loop_chunks", name).tolist() for name in ("rank", "loop_id", "first_iteration"))
-    for row, key in enumerate(zip(*loops, strict=True)):
-        place[key] = row
-    begins, found = [], []
-    relevant = np.flatnonzero(np.isin(kind, (EventKind.loop_begin, EventKind.loop_chunk, EventKind.loop_end)))
-    for at in relevant.tolist():
-        key = (int(rank[at]), int(task[at]))
-        if kind[at] == EventKind.loop_begin:
-            loop_of.setdefault(key, []).append(int(value[at]))
-        elif kind[at] == EventKind.loop_end:
-            if loop_of.get(key):
-                loop_of[key].pop()
-        elif loop_of.get(key):
-            row_of = place.get((key[0], loop_of[key][-1], int(value[at])))
-            if row_of is not None:
-                begins.append(at)
-                found.append(row_of)
-    return np.array(begins, np.int64), np.array(found, np.int64)
+def _chunks(workload: Workload) -> tuple[np.ndarray, np.ndarray, int]:
+    """(events that begin chunks, their rows of ``loop_chunks``, how many of either have no partner). A chunk event is
+    of the innermost loop that its task instance is in, and names the chunk's first iteration. O(n log n)."""
+    kinds = (EventKind.loop_begin, EventKind.loop_chunk, EventKind.loop_end)
+    relevant = np.flatnonzero(np.isin(workload.column("events", "kind"), kinds))
+    rank, task, kind, value = (
+        workload.column("events", name)[relevant].astype(np.int64)
+        for name in ("rank", "task_instance_id", "kind", "value")
+    )
+    at = np.lexsort((task, rank))  # of each instance, in the order of its events
+    rank, task, kind, value = rank[at], task[at], kind[at], value[at]
+    begins = np.flatnonzero((np.diff(rank, prepend=-1) != 0) | (np.diff(task, prepend=-2) != 0))
+    instance = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(at))))
+    opens = kind == EventKind.loop_begin
+    depth = _depths(opens.astype(np.int64) - (kind == EventKind.loop_end), begins, instance)
+    # of each depth, the latest loop that an instance has begun: of the innermost one, the chunk
+    place = np.lexsort((np.arange(len(at)), depth, instance))
+    begun = np.maximum.accumulate(np.where(opens[place], np.arange(len(at)), -1))
+    known = np.maximum(begun, 0)
+    same = (begun >= 0) & (instance[place[known]] == instance[place]) & (depth[place[known]] == depth[place])
+    loop = np.full(len(at), -1)
+    loop[place[same & (depth[place] > 0)]] = value[place[known]][same & (depth[place] > 0)]
+    chunk = kind == EventKind.loop_chunk
+    asked = np.column_stack((rank, loop, value))[chunk & (loop >= 0)]
+    names = ("rank", "loop_id", "first_iteration")
+    there = np.column_stack([workload.column("loop_chunks", name).astype(np.int64) for name in names])
+    _, key = np.unique(np.concatenate((there, asked)), axis=0, return_inverse=True)
+    row_of = np.full(len(key), -1)
+    row_of[key[: len(there)]] = np.arange(len(there))
+    row = row_of[key[len(there) :]]
+    event = relevant[at[chunk & (loop >= 0)]]
+    found = np.argsort(event, kind="stable")
+    found = found[row[found] >= 0]
+    alone = len(there) - len(np.unique(row[found]))
+    return event[found], row[found], int(np.count_nonzero(chunk)) - len(found) + alone
+
+
+def _depths(steps: np.ndarray, begins: np.ndarray, instance: np.ndarray) -> np.ndarray:
+    """int64[events]: loops that are open behind each; ends of loops that never began count as nothing. ``steps``: 1
+    where one begins, -1 where one ends; ``begins``: the first event of each ``instance``."""
+    total = np.cumsum(steps)
+    total -= np.append(0, total)[begins][instance]
+    # the lowest so far, of each instance: it begins above what all others before have seen
+    lift = (len(steps) + 1) * 2 * (instance.max(initial=0) - instance)
+    lowest = np.minimum.accumulate(total + lift) - lift
+    return np.asarray(total - np.minimum(lowest, 0))
 
 
 def _loop_types(workload: Workload) -> np.ndarray:

@@ -7,9 +7,11 @@ import pytest
 from node_programs import Steps, node_program
 from rank_events import Recorder
 
+from manyscale.models.node.burst import run_phases
 from manyscale.models.node.program.build import build_program
 from manyscale.models.node.program.node_program import Action, NodeProgram
-from manyscale.models.node.program.regions import cut_at_waits
+from manyscale.models.node.program.regions import cut_at_waits, program_of_phases
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload.task_tables import DependenceKind
 
 COMPUTE, CREATE, WAIT, LOOP = Action.compute, Action.create, Action.wait_children, Action.loop
@@ -106,3 +108,36 @@ def test_phases_keep_iterations_and_operations() -> None:
     found = cut(program)
     assert found.phase_operation.tolist() == [-1, -1, 0, -1, -1, 1]
     assert found.phase_first_instance.tolist() == [1, 2, 3, 3, 4, 5, 5]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("policy", ["fifo", "work-stealing"])
+def test_some_phases_alone_take_what_they_take_among_all(policy: str) -> None:
+    record = Recorder()
+    out = [(DependenceKind.depend_out, 1)]
+    for turn in range(4):
+        with record.parallel():
+            for number in range(2 + turn):
+                with record.task(dependences=out if number % 2 else []):
+                    pass
+            record.wait()
+    whole = cut(build_program(record.workload(), 0, 2))
+    piece_ps = np.arange(whole.num_pieces, dtype=np.int64) * 37 + 11
+    runtime = RuntimeSystem.model_validate({"policy": policy, "create": "3 ns"})
+    expected = run_phases(whole, 2, runtime, piece_ps).makespan_ps[0]
+    for first, end in [(0, whole.num_phases), (1, 3), (2, 3), (3, whole.num_phases)]:
+        part, piece, row = program_of_phases(whole, first, end)
+        found = run_phases(part, 2, runtime, piece_ps[piece]).makespan_ps[0]
+        assert found.tolist() == expected[first:end].tolist()
+        assert part.instance_id.tolist() == whole.instance_id[row].tolist()
+        assert np.array_equal(row[part.piece_instance], whole.piece_instance[piece])
+
+
+@pytest.mark.theory
+def test_loops_of_some_phases_are_their_own() -> None:
+    whole = cut(loops(3))
+    piece_ps = np.arange(whole.num_pieces, dtype=np.int64) * 100 + 7
+    expected = run_phases(whole, 2, RuntimeSystem(), piece_ps).makespan_ps[0]
+    part, piece, _ = program_of_phases(whole, 1, 3)
+    assert run_phases(part, 2, RuntimeSystem(), piece_ps[piece]).makespan_ps[0].tolist() == expected[1:3].tolist()
+    assert part.first_chunk[0] == 1

@@ -26,12 +26,14 @@ pytestmark = pytest.mark.theory
 
 
 def trace(
-    folder: Path, counters: dict[str, list[int]], notes: tuple[Note, ...] = (), *, with_tasks: bool = True
-) -> Path:
+    folder: Path, counters: dict[str, list[int]], notes: tuple[Note, ...] = (), *, with_tasks: bool = True,
+    of_loop: list[tuple[E, int]] | None = None,
+) -> Path:  # fmt: skip
     """One rank: tasks 1 to 4 of one type are executed 3, 1, 2, 4, then the chunks of a loop of another type.
     ``counters``: of tasks 1 to 4 and the two chunks; CPU times are 10, 20, 30, 40, 5 and 7 us."""
     kinds = [*((E.task_create, t) for t in (1, 2, 3, 4)), *((E.task_begin, t) for t in (3, 1, 2, 4))]
-    kinds += [(E.loop_begin, 0), (E.loop_chunk, 0), (E.loop_chunk, 8), (E.loop_end, 0)]
+    whole = [(E.loop_begin, 0), (E.loop_chunk, 0), (E.loop_chunk, 8), (E.loop_end, 0)]
+    kinds += whole if of_loop is None else of_loop
     rows: dict[str, list[dict[str, Any]]] = {
         "task_types": [
             {"construct": kind, "function": kind, "file": "", "line": 0, "module": "", "offset": 0}
@@ -112,6 +114,29 @@ def test_what_was_not_counted_is_left_out_and_said(tmp_path: Path) -> None:
     found = manyscale.predictability(trace(tmp_path / "t", counted), of="page-faults", by="task-clock")
     assert errors(found)["first", "task"] == pytest.approx((3 * 9 - 25) / 25)
     assert next(note for note in found.notes if note.code == "instances-not-counted").count == 1
+
+
+BEGIN, CHUNK, END = E.loop_begin, E.loop_chunk, E.loop_end
+
+
+@pytest.mark.parametrize(
+    ("of_loop", "alone"),
+    [
+        # a loop within the loop, that no chunk belongs to, and the end of one that never began
+        ([(END, 9), (BEGIN, 0), (CHUNK, 0), (BEGIN, 5), (END, 5), (CHUNK, 8), (END, 0)], 0),
+        ([(CHUNK, 0), (CHUNK, 8), (END, 0)], 4),  # no loop has begun: two events and two chunks
+        ([(BEGIN, 0), (CHUNK, 0), (END, 0), (CHUNK, 8)], 2),  # it is over
+        ([(BEGIN, 0), (CHUNK, 0), (CHUNK, 7), (CHUNK, 8), (END, 0)], 1),  # a chunk that the loop does not have
+        ([(BEGIN, 0), (CHUNK, 0), (BEGIN, 5), (CHUNK, 8), (END, 5), (END, 0)], 2),  # of the inner loop
+    ],
+)  # fmt: skip
+def test_chunks_that_fit_no_event_are_left_out_and_said(
+    tmp_path: Path, of_loop: list[tuple[E, int]], alone: int
+) -> None:
+    found = manyscale.predictability(trace(tmp_path / "t", {}, of_loop=of_loop))
+    assert sum(note.count for note in found.notes if note.code == "chunks-unmatched") == alone
+    loops = [row["instances"] for row in found.table().to_pylist() if row["task_type"] == "loop"]
+    assert loops == ([2 - alone // 2] * len(loops) if alone < 4 else [])
 
 
 def test_a_missing_counter_names_the_command_that_records_it(tmp_path: Path) -> None:

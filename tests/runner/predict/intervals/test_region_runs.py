@@ -60,6 +60,7 @@ def test_one_of_equal_regions_is_the_whole(tmp_path):
     whole = run(tmp_path / "whole", study(trace, caches="stitched"))
     found = run(tmp_path / "one", study(trace, "simpoint", max_k=1))
     assert found.statistics["intervals.simulated"].value == 1
+    assert "sampling-saves-little" not in {note.code for note in found.notes}
     assert found.makespan_seconds == pytest.approx(whole.makespan_seconds, abs=6 / 2.6e9)
 
 
@@ -93,7 +94,9 @@ def test_the_same_bytes_on_any_executor(tmp_path):
     for output in ("plan.parquet", "stats.json", "timeline/intervals.parquet", "timeline/cores.parquet",
                    "timeline/cpi_stacks.parquet", "timeline/task_instances.parquet", "report.html"):  # fmt: skip
         assert len({(place / output).read_bytes() for place in places}) == 1, output
-    assert "Cycles per instruction over the run" in (places[0] / "report.html").read_text()
+    report = (places[0] / "report.html").read_text()
+    assert "Cycles per instruction over the run" in report
+    assert "the chosen regions have 50% of the instructions" in report  # four of eight
 
 
 @pytest.mark.contract
