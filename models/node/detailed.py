@@ -78,9 +78,9 @@ class DetailedPhases:
 
 class NodeSimulation:
     """Phases [``first_phase``, ``end_phase``) of a program, to be simulated one after the other; see `simulate` for the
-    arguments, new_memory_system for ``most_lines``, new_scheduler for ``held``, kept_core_code for ``code``. ``memory``:
-    the memory system, which may be touched before a run. Raises ValueError for arguments that make no sense or a node
-    that lacks a parameter."""
+    arguments, new_memory_system for ``most_lines``, new_scheduler for ``held``, kept_core_code for ``code``.
+    ``memory``: the memory system, which may be touched before a run. Raises ValueError for arguments that make no sense
+    or a node that lacks a parameter."""
 
     def __init__(
         self,
