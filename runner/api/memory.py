@@ -301,6 +301,7 @@ def predict(
     measured: _PathLike | Mapping[int, float] | None = None,
     steady: bool = False,
     recipe: Literal["operands", "paper"] = "operands",
+    transitions: _PathLike | None = None,
     amm: Mapping[str, Any] | None = None,
     executor: str = "auto",
     address: str | None = None,
@@ -315,9 +316,11 @@ def predict(
 
     ``traces``: memory traces of the program at small inputs, by size; or "SIZE=TRACE" texts, or the name of shipped
     ones. ``measured``: seconds by size, or a CSV file of them, to compare with; ``steady``: as if the same had run just
-    before; ``recipe``: how profiles are extrapolated, per operand or as AMM was published; ``amm``: its parameters.
+    before; ``recipe``: how profiles are extrapolated, per operand or as AMM was published; ``transitions``: a CSV file
+    of probabilities that a block follows another (size, source, target, probability); ``amm``: its parameters.
     Raises UserError for bad input, RunError if a work unit fails.
     """
+    from manyscale.runner.predict.memory.given_transitions import read_transitions
     from manyscale.runner.predict.memory.training import parse_inputs
 
     if isinstance(traces, Mapping):
@@ -334,7 +337,7 @@ def predict(
     with watched(progress) as show:
         found = memory.predict(
             inputs, sorted({*wanted}), machine, form=format, recipe=recipe, steady=steady, amm=parameters,
-            measured=known or {},
+            measured=known or {}, transitions=None if transitions is None else read_transitions(Path(transitions)),
             workers=Workers(None if cache is None else Path(cache), executor, address, workers, show),
         )  # fmt: skip
     admit(found.notes, accept, strict=strict)

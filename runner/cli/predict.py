@@ -37,6 +37,10 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--measured", type=Path, metavar="FILE", help="CSV (size, seconds) to compare with")
     parser.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
     parser.add_argument(
+        "--transitions", type=Path, metavar="FILE",
+        help="CSV (size, source, target, probability): how often which block follows a block",
+    )  # fmt: skip
+    parser.add_argument(
         "--recipe", default="operands", choices=("operands", "paper"),
         help="how profiles are extrapolated: per operand in many bins, or as AMM was published (default: operands)",
     )  # fmt: skip
@@ -64,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
         found = predict(
             options.traces, parse_sizes(options.sizes), options.output or NUMBERED, target=target,
             format=options.format, measured=options.measured, steady=options.steady, recipe=options.recipe,
+            transitions=options.transitions,
             amm=amm, executor=options.executor, address=options.address, workers=options.workers, cache=options.cache,
             report=not options.no_report,
             accept=options.accept, strict=options.strict, progress=progress,

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, identity
+from scipy.sparse.csgraph import breadth_first_order
+from scipy.sparse.linalg import spsolve
 
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.models.workload.detail_tables import DetailBatch
@@ -50,6 +52,36 @@ class Transitions:
         size = len(self.exits)
         pi = csr_array((self.probability, (self.source, self.target)), shape=(size, size))
         return pi, self.exits / np.maximum(self.executions, 1)
+
+
+def executions(pi: csr_array, ends: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """float64[blocks]: how often each block is executed on average, where ``entries`` float64[blocks] runs begin at
+    each (eq. 2: N_j is the sum of pi_ij N_i, and what enters). ``pi``, ``ends`` as of ``Transitions.probabilities``.
+    Raises ValueError where runs that come to a block never end. O(a sparse solution)."""
+    size = len(ends)
+    reached = _reached(csr_array(pi), entries > 0)
+    coming_to_an_end = _reached(csr_array(pi.T), ends > 0)
+    stuck = np.flatnonzero(reached & ~coming_to_an_end)
+    if len(stuck):
+        raise ValueError(f"runs that come to block {stuck[0]} never end")
+    inside = np.flatnonzero(reached)
+    found = np.zeros(size)
+    if len(inside):
+        passed_on = csr_array(pi)[inside][:, inside].T
+        found[inside] = np.atleast_1d(spsolve((identity(len(inside)) - passed_on).tocsc(), entries[inside]))
+    return found
+
+
+def _reached(pi: csr_array, begins: np.ndarray) -> np.ndarray:
+    """bool[blocks]: what is reached from the blocks where bool[blocks] ``begins``, itself included. O(transitions)."""
+    size = len(begins)
+    from_all = csr_array((np.ones(begins.sum()), (np.full(begins.sum(), size), np.flatnonzero(begins))),
+                         shape=(size + 1, size + 1))  # fmt: skip
+    steps = csr_array((pi.data, pi.indices, np.append(pi.indptr, pi.indptr[-1])), shape=(size + 1, size + 1))
+    order = breadth_first_order(from_all + steps, size, return_predecessors=False)
+    found = np.zeros(size + 1, bool)
+    found[order] = True
+    return found[:-1]
 
 
 def count_transitions(workload: Workload, is_counted: np.ndarray | None = None) -> Transitions:

@@ -40,6 +40,7 @@ from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import outgrown, simulated
+from manyscale.runner.predict.memory.given_transitions import GivenTransitions
 from manyscale.runner.predict.memory.hit_rates import caches_of
 from manyscale.runner.predict.memory.stream_units import (
     ProgramStreams,
@@ -120,7 +121,9 @@ class Predictor:
         *,
         steady: bool,
         amm: AmmParameters,
+        transitions: GivenTransitions | None = None,
     ) -> None:
+        self._given = transitions
         self._training, self._runs, self._recipe, self._amm = training, runs, recipe, amm
         self._machine, self._node, self._steady = machine, node, steady
         self._caches = caches_of(machine)
@@ -174,12 +177,17 @@ class Predictor:
 
     def _extrapolated(self, size: int) -> Extrapolation:
         try:
-            return extrapolate(self._runs, self._training.sites.block, size, self._recipe)
+            grown = extrapolate(self._runs, self._training.sites.block, size, self._recipe)
         except ValueError as error:
             raise UserError(f"size {size}: {error}") from None
+        if self._given is None:
+            return grown
+        return self._given.applied(grown, self._training, size, by_site=self._recipe.by_site)
 
     def _instance(self, size: int) -> NestInstance | str:
         """The program's loop nest at an input, or why there is none."""
+        if self._given is not None and self._given.at(size):
+            return "executions follow from the transition probabilities that are given"
         if self._streams.nest is None:
             return f"no loop nest: {self._reason}"
         try:

@@ -17,6 +17,7 @@ from manyscale.models.workload.quantities import parse_bytes
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.predict.memory import profile_units, sampled, simulated
+from manyscale.runner.predict.memory.given_transitions import GivenTransitions
 from manyscale.runner.predict.memory.hit_rates import caches_of, line_bytes
 from manyscale.runner.predict.memory.predict_result import RECIPES, PredictResult
 from manyscale.runner.predict.memory.prediction import Predictor
@@ -42,22 +43,27 @@ def predict(
     steady: bool = False,
     amm: AmmParameters | None = None,
     measured: Mapping[int, float] | None = None,
+    transitions: GivenTransitions | None = None,
     workers: Workers | None = None,
 ) -> PredictResult:
     """Of the program behind ``inputs``, (size, path of a trace in format ``form``) pairs, at ``sizes`` on a target.
 
     ``recipe``: how profiles are extrapolated, a name of RECIPES; ``steady``: as if the same had run just before;
-    ``measured``: seconds by size, to compare with. Raises UserError, RunError if a work unit fails.
+    ``measured``: seconds by size, to compare with; ``transitions``: probabilities of what follows a block. Raises
+    UserError, RunError if a work unit fails.
     """
     workers = workers or Workers()
     machine, content = target_named(target)
     training = read_training(inputs, form, workers.folder, workers.progress)
+    if transitions is not None:
+        transitions.check(training.sites.num_blocks)
     with workers.execution() as execution:
         runs = training_runs(training, line_bytes(machine), execution, steady=steady)
         workers.progress(0, 0, "finding loops")
         predictor = Predictor(
-            training, runs, machine, content["node"], RECIPES[recipe], steady=steady, amm=amm or AmmParameters()
-        )
+            training, runs, machine, content["node"], RECIPES[recipe], steady=steady, amm=amm or AmmParameters(),
+            transitions=transitions,
+        )  # fmt: skip
         predictions = predictor.at(sizes, execution)
     name = training.runs[-1].workload.name
     return PredictResult(
