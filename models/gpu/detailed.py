@@ -9,7 +9,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from operator import is_not
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -221,15 +222,17 @@ class _Running:
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
         self.num_instructions = num_instructions  # of the launch
         self._skipped = 0  # those of blocks that are not simulated
+        self._held: tuple[Any, ...] = (None,) * 7  # what ``_placed`` has the place of, as long as these are the same
+        self._placed: tuple[Any, ...] = ()
 
     def run(self) -> int:
         """Go on: why it stopped."""
-        return int(
-            launch_kernel.run(
-                self.sm, self._pieces.program, self._limits, self._dispatch, self.memory, self._mem_limits,
-                self._replies, self._clock,
-            )
+        held = (
+            self.sm, self._pieces.program, self._limits, self._dispatch, self.memory, self._mem_limits, self._replies,
         )  # fmt: skip
+        if any(map(is_not, held, self._held)):
+            self._held, self._placed = held, tuple(map(launch_kernel.run.placed, held))
+        return int(launch_kernel.run(*self._placed, self._clock))
 
     def share(self) -> float:
         """Of the launch's warp instructions, those that were issued or skipped; for any thread."""

@@ -52,7 +52,6 @@ METHODS: Final = {
     "source": (RegionSamplingRules(rules="source"), RegionRules()),
     "one region": (RegionSamplingRules(), RegionRules(threshold=1e9, variation=1e9)),
 }
-BASELINES: Final = ("random", "systematic", "simpoint")
 
 
 @dataclass(frozen=True)
@@ -143,12 +142,24 @@ def units_of(
     return np.full(count, trace.num_instructions / count), np.diff(edges), vectors
 
 
+def _random_count(units: np.ndarray) -> int:
+    return max(1, round(RANDOM_SHARE * len(units)))
+
+
+BASELINES: Final[dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Baseline]]] = {
+    "random": lambda instructions, cycles, _: random_units(instructions, cycles, _random_count(cycles), 0),
+    "systematic": lambda instructions, cycles, _: systematic_units(instructions, cycles, _random_count(cycles), 0),
+    "simpoint": simpoint_units,
+}
+
+
 def outcomes(
     population: Population,
     kind: str,
     data: Path,
     methods: Sequence[str],
     occupancies: Sequence[str] = tuple(OCCUPANCIES),
+    baselines: Sequence[str] = tuple(BASELINES),
 ) -> Iterator[Outcome]:
     trace = population.trace(data)
     profile = profile_of(trace)
@@ -165,15 +176,9 @@ def outcomes(
                 found.instruction_share, result.l1_miss_ratio - full.l1_miss_ratio,
                 result.l2_miss_ratio - full.l2_miss_ratio,
             )  # fmt: skip
-        instructions, cycles, vectors = units_of(trace, full)
-        count = max(1, round(RANDOM_SHARE * len(cycles)))
-        taken: dict[str, Callable[[], Baseline]] = {
-            "random": lambda i=instructions, c=cycles, n=count: random_units(i, c, n, 0),
-            "systematic": lambda i=instructions, c=cycles, n=count: systematic_units(i, c, n, 0),
-            "simpoint": lambda i=instructions, c=cycles, v=vectors: simpoint_units(i, c, v),
-        }
-        for method, take in taken.items():
-            found = take()
+        units = units_of(trace, full)
+        for method in baselines:
+            found = BASELINES[method](*units)
             error = found.total_cycles / full.busy_cycles - 1
             yield Outcome(*same, method, error, np.nan, found.instruction_share, np.nan, np.nan)
 
