@@ -3,7 +3,10 @@
 Each block of the coverage's table has a label in the code; code generation may have cut it into several pieces and have
 added others on its edges. The *region* of a block is what can be reached from its label without passing another label.
 The pieces that lie on every path through the region are the block's own: they are executed whenever the block is; the
-others (arms of a conditional move made of branches, moves on one edge) are left out. Found by counting paths.
+others (arms of a conditional move made of branches, moves on one edge) are left out. Found by counting paths. A call on
+some of the paths alone was put there by code generation, since in the compiler's own blocks nothing is conditional: a
+square root is an instruction, and a call of the library where its operand is negative, for errno's sake (LLVM's
+PartiallyInlineLibCalls). Such paths do not count, so that the instruction is the block's own.
 
 The sequence of a block's own instructions is cut behind each call of the program into *parts*: blocks in the sense of
 AMM (section 3.1). Calls of the coverage's callbacks are none, and neither they nor what sets up their argument count.
@@ -11,7 +14,7 @@ AMM (section 3.1). Calls of the coverage's callbacks are none, and neither they 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -56,9 +59,11 @@ def function_parts(elf: Elf, function: int) -> dict[int, list[Part]]:
     targets = [_targets(code, piece, starts, number) for number, piece in enumerate(pieces)]
     labelled = {starts[label]: block for label, block in labels.items() if label in starts}
     skipped = _skipped(elf, code, callbacks)
+    calls = {index for index, each in enumerate(code) if each.flow == Flow.call} - callbacks.keys()
+    calling = {number for number, piece in enumerate(pieces) if any(index in calls for index in range(*piece))}
     found: dict[int, list[Part]] = {block: [Part()] for block in labels.values()}
     for piece, block in labelled.items():
-        own, exits = _region(piece, targets, labelled)
+        own, exits = _region(piece, targets, labelled, calling)
         sequence = [index for number in own for index in range(*pieces[number])]
         parts = _cut(elf, code, sequence, callbacks, skipped)
         _end(elf, code, parts, sequence, [pieces[number] for number in exits], labels)
@@ -102,8 +107,23 @@ def _targets(
     return (jumped,) if last.flow == Flow.jump else (-1,)
 
 
-def _region(start: int, targets: Sequence[tuple[int, ...]], labelled: Mapping[int, int]) -> tuple[list[int], list[int]]:
-    """(pieces on every path from ``start`` in order, pieces with an edge that leaves the region)."""
+def _region(
+    start: int, targets: Sequence[tuple[int, ...]], labelled: Mapping[int, int], calling: Set[int]
+) -> tuple[list[int], list[int]]:
+    """(pieces on every path from ``start`` in order, pieces with an edge that leaves the region). Paths through pieces
+    of ``calling``, which call something, do not count where there are others."""
+    own, exits, reached = _on_every_path(start, targets, labelled, frozenset())
+    if rare := calling & set(reached) - set(own):
+        without, _, _ = _on_every_path(start, targets, labelled, rare)
+        own = without or own
+    return own, exits
+
+
+def _on_every_path(
+    start: int, targets: Sequence[tuple[int, ...]], labelled: Mapping[int, int], closed: Set[int]
+) -> tuple[list[int], list[int], list[int]]:
+    """(pieces on every path from ``start`` that does not go through ``closed``, in order; pieces with an edge that
+    leaves the region; all that are reached). The first are none where there is no such path."""
     order: list[int] = []
     state: dict[int, int] = {}
     pending = [(start, False)]
@@ -115,7 +135,9 @@ def _region(start: int, targets: Sequence[tuple[int, ...]], labelled: Mapping[in
         elif piece not in state:
             state[piece] = 1
             pending.append((piece, True))
-            pending += [(each, False) for each in targets[piece] if each >= 0 and each not in labelled]
+            pending += [
+                (each, False) for each in targets[piece] if each >= 0 and each not in labelled and each not in closed
+            ]
     order.reverse()
     place = {piece: index for index, piece in enumerate(order)}
     forward = {start: 1}  # paths from the start; edges that go back in this order are left out
@@ -130,8 +152,9 @@ def _region(start: int, targets: Sequence[tuple[int, ...]], labelled: Mapping[in
         if outside:
             exits.append(piece)
         backward[piece] = outside + sum(backward[each] for each in targets[piece] if place.get(each, -1) > place[piece])
-    own = [piece for piece in order if forward[piece] * backward[piece] == backward[start]]
-    return own, exits
+    every = backward[start]
+    own = [piece for piece in order if every and forward[piece] * backward[piece] == every]
+    return own, exits, order
 
 
 def _skipped(elf: Elf, code: Sequence[Instruction], callbacks: Mapping[int, str]) -> set[int]:

@@ -241,3 +241,15 @@ def test_a_jump_to_another_function_is_a_call_of_it(recorded):
     first = around.index(tail)
     part = around[first - 1]
     assert around[first - 1 : first + 8] == [part, tail, leaf, part + 1, tail, leaf, part + 2, tail, leaf]
+
+
+@pytest.mark.theory
+def test_a_square_root_is_executed_although_code_generation_put_a_call_beside_it(recorded):
+    """Once for each of 1,000 elements, with its load; the library's function for none of them."""
+    run = recorded("roots.c")
+    mine = run.tables["instructions"].to_pandas()
+    mine = mine[run.blocks.function[mine.block_id].to_numpy() == "sum_of_roots"]
+    executions = run.blocks.executions[mine.block_id].to_numpy()
+    assert executions[mine.instruction_class == InstructionClass.fp_sqrt].sum() == 1000
+    assert not (executions[mine.instruction_class == InstructionClass.call] > 0).any()
+    assert run.of("sum_of_roots")["loads"] == 1000

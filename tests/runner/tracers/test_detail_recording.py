@@ -15,6 +15,7 @@ from tracer_programs import need, need_libomp
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace.files import read_processes
+from manyscale.runner.readers.raw_trace.task_events import event_ids
 from manyscale.runner.tracers import build
 
 
@@ -29,7 +30,8 @@ def test_iterations_are_segments_of_the_traced_thread(detail_programs, ending):
     assert "other" not in set(run.blocks.function)
     assert run.notes == []
     segments = run.tables["segments"].to_pandas()
-    assert segments.event_id.tolist() == list(range(11))  # before each mark, and behind the last one
+    marks = event_ids(run.process)  # between which records of page faults stand
+    assert marks[segments.event_id].tolist() == [*range(10), -1]  # before each mark, and behind the last one
     assert (segments.num_accesses[1:] // 1000).tolist() == [2] * 10
     instructions = run.tables["blocks"]["num_instructions"].to_numpy()
     first = 0
