@@ -11,13 +11,15 @@ freedom are Satterthwaite's (Biometrics Bulletin 2, 1946).
 * v is taken over the valid samples of all rounds, about their common mean: drift from round to round widens it. A class
   with fewer than two valid samples takes all its instances done in detail; with fewer than two of those, the mean v of
   the other classes, weighted by their degrees of freedom. If there is none, the interval is infinite.
-* Samples of one round were taken side by side, and share what the run did then. So where a class was sampled in several
-  rounds, the first term is F^2 times the variance of the rounds' ratios about their common one, if that is more than
-  v / n; its degrees of freedom are the rounds less one.
-* Few rounds leave few degrees of freedom, and Student's quantile of one is 12.7. So the half-width is at most what
-  drift may add: each class's rate is taken to be off by no more than DRIFT times the largest step from one of its
-  rounds to the next, at all instances alike, beside the interval of v alone. DRIFT is measured: with 3 as many
-  intervals hold the truth as without this bound (tests/validation/taskpoint).
+* Samples that ran side by side share what the run did then. What of a round began while samples were taken are two
+  *batches* of a class: its samples, and what began behind them and is in detail for nothing else but that it cannot end
+  otherwise. So the first term is F^2 times the variance of the batches' ratios about their mean, if that is more than
+  v / n. Its degrees of freedom are the batches less one, but no more than the rounds: two batches of a round are not
+  independent. (Batches of one instance tell nothing.)
+* Few batches leave few degrees of freedom, and Student's quantile of one is 12.7. So the half-width is at most what
+  drift may add: each class's rate is taken to be off by no more than RANGE times what its batches differ by at most, at
+  all instances alike, beside the interval of v alone. RANGE is measured: with 1.5 as many intervals hold the truth as
+  without this bound, with 1 some less (tests/validation/taskpoint).
 * The mean of IPC underestimates cycles by about v (1 - 1/n) of them (Jensen's inequality, second order). The estimate
   is left as the source has it, the interval is widened on both sides by that. The mean by cycles has no such term.
 
@@ -35,17 +37,19 @@ from typing import Final
 import numpy as np
 
 from manyscale.sampling.taskpoint.state import (
+    CANDIDATE,
     EMPTY,
     FORWARDED,
     FORWARDED_BY_ALL,
     NOT_BEGUN,
     REASONS,
+    SURPLUS,
     VALID,
     WARM_UP,
     TaskPoint,
 )
 
-DRIFT: Final = 3.0
+RANGE: Final = 1.5
 
 
 @dataclass(frozen=True)
@@ -137,15 +141,16 @@ def _per_class(of_class: np.ndarray, num_classes: int) -> np.ndarray:
 @dataclass(frozen=True)
 class _Spread:
     """Per class: number of samples, their relative variance, degrees of freedom of that, and the samples' mean IPC; the
-    relative variance of rounds (0 where there is one), their number, and the largest step from one to the next."""
+    relative variance of batches (0 where there is one), its degrees of freedom (1 at least), and what they differ by at
+    most."""
 
     count: np.ndarray
     variance: np.ndarray
     freedom: np.ndarray
     ipc: np.ndarray
-    of_rounds: np.ndarray
-    rounds: np.ndarray
-    step: np.ndarray
+    of_batches: np.ndarray
+    batch_freedom: np.ndarray
+    range: np.ndarray
 
 
 def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes: int) -> _Spread:
@@ -153,13 +158,18 @@ def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes
     role = state.role[begun]
     in_detail = (role >= WARM_UP) & (cycles > 0)
     num_valid = _per_class(state.class_of[begun[role == VALID]], num_classes)
-    chosen = in_detail & ((role == VALID) | (num_valid[state.class_of[begun]] < 2))
-    of_class, cycles = state.class_of[begun[chosen]], cycles[chosen]
-    instructions = state.instructions[begun[chosen]]
-    model = np.ones(len(of_class))
+    model = np.ones(len(begun))
     if len(state.model_cpi) > 1:  # of classes that go by it in the end
-        model = np.where(state.classes["by_model"][of_class] > 0, state.model_cpi[begun[chosen]], 1.0)
-    work = instructions * model
+        model = np.where(state.classes["by_model"][state.class_of[begun]] > 0, state.model_cpi[begun], 1.0)
+    all_work = state.instructions[begun] * model
+    in_batch = in_detail & ((role == VALID) | (role == SURPLUS) | (role == CANDIDATE))
+    batches = _batches(
+        state.class_of[begun[in_batch]], state.round[begun[in_batch]], role[in_batch] == VALID,
+        all_work[in_batch], cycles[in_batch], num_classes,
+    )  # fmt: skip
+    chosen = in_detail & ((role == VALID) | (num_valid[state.class_of[begun]] < 2))
+    of_class, cycles, work = state.class_of[begun[chosen]], cycles[chosen], all_work[chosen]
+    instructions = state.instructions[begun[chosen]]
     count = _per_class(of_class, num_classes)
     with np.errstate(invalid="ignore", divide="ignore"):
         if state.rule["of_cycles"][0]:
@@ -179,28 +189,30 @@ def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes
         other = float(variance[known] @ freedom[known] / others_freedom)
     return _Spread(
         count, np.where(known, variance, other), np.where(known, freedom, others_freedom), ipc,
-        *_between_rounds(of_class, state.round[begun[chosen]], work, cycles, num_classes),
+        *batches,
     )  # fmt: skip
 
 
-def _between_rounds(
-    of_class: np.ndarray, number: np.ndarray, work: np.ndarray, cycles: np.ndarray, num_classes: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(float64[classes], int[classes], float64[classes]): relative variance, over rounds, of cycles by work, 0 where a
-    class has samples of one round only; numbers of rounds; largest relative step from one round to the next."""
-    code = number.astype(np.int64) * num_classes + of_class
-    there = np.flatnonzero(np.bincount(code))
-    of_round = there % num_classes
-    sums = [np.bincount(code, each)[there] for each in (cycles, work)]
-    totals = [np.bincount(of_round, each, num_classes) for each in sums]
-    rounds = np.bincount(of_round, minlength=num_classes)
-    ratio = sums[0] / sums[1]
-    relative = ratio / (totals[0] / np.maximum(totals[1], 1e-300))[of_round] - 1
-    order = np.argsort(of_round, kind="stable")  # rounds of a class stay in order
-    goes_on = of_round[order][1:] == of_round[order][:-1]
-    step = np.zeros(num_classes)
-    np.maximum.at(step, of_round[order][1:][goes_on], np.abs(ratio[order][1:] / ratio[order][:-1] - 1)[goes_on])
-    return np.bincount(of_round, relative**2, num_classes) / np.maximum(rounds - 1, 1), rounds, step
+def _batches(
+    of_class: np.ndarray, number: np.ndarray, is_sample: np.ndarray, work: np.ndarray, cycles: np.ndarray,
+    num_classes: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """float64[classes] each, of instances by round (``number``): relative variance of batches' cycles by work, 0 of
+    fewer than two; its degrees of freedom; the range of the batches."""
+    code = (number.astype(np.int64) * 2 + is_sample) * num_classes + of_class
+    there = np.flatnonzero(np.bincount(code) > 1)
+    of_batch, round_of_batch = there % num_classes, there // (2 * num_classes)
+    ratio, of_work = (np.bincount(code, each)[there] for each in (cycles, work))
+    ratio = ratio / of_work
+    count = np.bincount(of_batch, minlength=num_classes)
+    mean = np.bincount(of_batch, ratio, num_classes) / np.maximum(count, 1)
+    relative = ratio / mean[of_batch] - 1
+    rounds = np.bincount(np.unique(round_of_batch * num_classes + of_batch) % num_classes, minlength=num_classes)
+    most, least = np.zeros(num_classes), np.zeros(num_classes)  # one of them is never below the mean
+    np.maximum.at(most, of_batch, relative)
+    np.minimum.at(least, of_batch, relative)
+    variance = np.bincount(of_batch, relative**2, num_classes) / np.maximum(count - 1, 1)
+    return variance, np.maximum(np.minimum(count - 1, rounds), 1.0), most - least
 
 
 @dataclass(frozen=True)
@@ -209,8 +221,8 @@ class ForwardedErrors:
     standard deviations of ``mean_deviation`` float64[groups], of what its samples' mean says of a whole group (class,
     round of samples), and ``own_deviation`` float64[instances], of each instance about that (NaN: not known).
     ``degrees_of_freedom`` of their sum's, infinite if there are none, and its ``bias_cycles``, which is on neither
-    side. ``sample_cycles`` and ``sample_freedom``: standard error of the sum, and its degrees of freedom, if rounds
-    differed by chance alone; ``drift_cycles``: by how much it is off at most for what changes from round to round."""
+    side. ``sample_cycles`` and ``sample_freedom``: standard error of the sum, and its degrees of freedom, if batches
+    differed by chance alone; ``drift_cycles``: by how much it is off at most for what changes from batch to batch."""
 
     instance: np.ndarray
     cycles: np.ndarray
@@ -228,12 +240,12 @@ class ForwardedErrors:
         error = self.standard_error_cycles
         if not np.isfinite(error):
             return float(np.inf)
-        by_rounds, by_samples = error, self.sample_cycles
+        by_batches, by_samples = error, self.sample_cycles
         if error:
-            by_rounds *= float(_quantile(self.degrees_of_freedom, confidence))
+            by_batches *= float(_quantile(self.degrees_of_freedom, confidence))
         if self.sample_cycles:
             by_samples *= float(_quantile(self.sample_freedom, confidence))
-        return min(by_rounds, float(np.hypot(by_samples, self.drift_cycles))) + self.bias_cycles
+        return min(by_batches, float(np.hypot(by_samples, self.drift_cycles))) + self.bias_cycles
 
     @property
     def standard_error_cycles(self) -> float:
@@ -259,16 +271,16 @@ def _errors(state: TaskPoint, forwarded: np.ndarray, cycles: np.ndarray, spread:
     support = np.bincount(group, cycles * state.support[forwarded]) / total
     # by class: which of the two says more of the means
     shared = spread.variance * np.bincount(class_of_group, total**2 / support, count)
-    between = spread.of_rounds * np.bincount(class_of_group, total**2, count)
-    by_rounds = between > shared
-    of_group = np.where(by_rounds[class_of_group], spread.of_rounds[class_of_group], 0.0)
-    of_group = np.where(by_rounds[class_of_group], of_group, spread.variance[class_of_group] / support)
+    between = spread.of_batches * np.bincount(class_of_group, total**2, count)
+    by_batches = between > shared
+    of_group = spread.variance[class_of_group] / support
+    of_group = np.where(by_batches[class_of_group], spread.of_batches[class_of_group], of_group)
     own = spread.variance * np.bincount(of_class, cycles**2, count)
     concerned = np.bincount(of_class, minlength=count) > 0
-    variances = (own + np.where(by_rounds, between, shared))[concerned]
-    freedom = _satterthwaite(variances, np.where(by_rounds, spread.rounds - 1.0, spread.freedom)[concerned])
+    variances = (own + np.where(by_batches, between, shared))[concerned]
+    freedom = _satterthwaite(variances, np.where(by_batches, spread.batch_freedom, spread.freedom)[concerned])
     of_samples = (own + shared)[concerned]
-    drift = DRIFT * float(spread.step @ np.bincount(class_of_group, total, count))
+    drift = RANGE * float(spread.range @ np.bincount(class_of_group, total, count))
     bias = 0.0
     if not state.rule["of_cycles"][0]:
         bias = float(spread.variance[class_of_group] @ (total * (1 - 1 / support)))

@@ -92,18 +92,32 @@ def test_rounds_that_differ_by_more_than_their_samples() -> None:
 
 
 @pytest.mark.theory
-def test_few_rounds_are_off_by_three_steps_at_most() -> None:
+def test_few_batches_are_off_by_one_and_a_half_of_their_range_at_most() -> None:
     """As above, but rounds of 1.00 and 1.01 cycles per instruction: Student's quantile of one degree of freedom would
-    make 12.7 times their deviation, 0.01 / sqrt(2), of it; the step is 0.01. Samples of a round differ by nothing, and
-    those of both by 0.01 about their mean: v = 4 (0.005)^2 / 3 of the mean IPC."""
+    make 12.7 times their deviation, 0.01 / sqrt(2), of it; they differ by 0.01, about 1.005. Samples of a round differ
+    by nothing, and those of both by 0.01 about their mean: v = 4 (0.005)^2 / 3 of the mean IPC."""
     cycles = [1000.0] * 4 + [1010.0] * 4
     found = estimate(run(parameters(history=2, period=2, resample_warm_up=0), cycles, 1).state)
     ipc = np.array([1.0, 1.0, 1 / 1.01, 1 / 1.01])
     v = float(((ipc / ipc.mean() - 1) ** 2).sum() / 3)
     of_samples = v * (2000**2 / 2 + 2 * 1000**2 + 2020**2 / 2 + 2 * 1010**2)
     alone = stats.t.ppf(0.975, 3) * np.sqrt(of_samples)
-    assert found.half_width_cycles == pytest.approx(np.hypot(alone, 3 * 0.01 * 4020) + found.errors.bias_cycles)
+    drift = 1.5 * 0.01 / 1.005 * 4020
+    assert found.half_width_cycles == pytest.approx(np.hypot(alone, drift) + found.errors.bias_cycles)
     assert found.half_width_cycles < stats.t.ppf(0.975, 1) * found.errors.standard_error_cycles
+
+
+@pytest.mark.theory
+def test_what_began_behind_the_samples_is_a_batch_of_its_own() -> None:
+    """Two cores, four samples: the fourth, of 3500 instructions, runs until two that are none have begun. Samples take a
+    cycle per instruction, the two 1.5: 0.2 off their mean each, a variance of 2 x 0.2^2 for all six forwarded of 1000,
+    of one degree of freedom; samples alone have none."""
+    cycles = [1000.0, 1000.0, 1000.0, 3500.0, *[1500.0] * 2, *[0.0] * 6]
+    instructions = [1000, 1000, 1000, 3500, *[1000] * 8]
+    state = run(parameters(history=4, admit="start", mean="cycles"), cycles, 2, instructions=instructions).state
+    found = estimate(state)
+    assert found.errors.degrees_of_freedom == pytest.approx(1)
+    assert found.errors.standard_error_cycles == pytest.approx(np.sqrt(2 * 0.2**2) * 6000)
 
 
 @pytest.mark.theory

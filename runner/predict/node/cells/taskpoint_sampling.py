@@ -14,6 +14,7 @@ from manyscale.runner.predict.node.cells import analytical_cell
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
 from manyscale.runner.predict.node.cells.sampled_kernel import Sampled, SkippedLines, new_sampled, no_lines
 from manyscale.runner.predict.node.cells.sampled_uncertainty import relative_half_width
+from manyscale.runner.predict.node.cells.stale_caches import hidden_cycles
 from manyscale.runner.predict.node.cells.task_sampling import Found, SampledPieces, Simulate, TaskSampler
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.study import Study
@@ -40,8 +41,7 @@ class Periodic(TaskSampler):
 
     @staticmethod
     def needs_profile(study: Study) -> bool:
-        asked = study.options(TaskPointChoice)
-        return asked.classes == "bbv" or asked.fast_forward == "warm"
+        return True  # classes, lines to touch, or what untouched lines hide
 
     @staticmethod
     def needs_model(study: Study) -> bool:
@@ -55,13 +55,14 @@ class Periodic(TaskSampler):
         """Without the model first: it corrects nothing where samples of a class agree."""
         asked, cores = cls._asked(parameters), parameters["cores"]
         classes = _classes(cell, arrays if asked.classes == "bbv" else None)
-        pieces = TaskPointPieces(cell, cores, asked, classes, None)
+        begins_warm = parameters["detailed"]["caches"] != "cold"
+        pieces = TaskPointPieces(cell, cores, asked, classes, None, begins_warm)
         found = simulate(pieces)
         if asked.correction == "none" or (asked.correct == "explained" and not _differ(pieces.point)):
             return found
         assert arrays is not None
         model = analytical_cell.predict(cell, parameters, arrays).cycles_per_instruction(cell)
-        return simulate(TaskPointPieces(cell, cores, asked, classes, model))
+        return simulate(TaskPointPieces(cell, cores, asked, classes, model, begins_warm))
 
     @classmethod
     def _asked(cls, parameters: Mapping[str, Any]) -> TaskPointChoice:
@@ -77,19 +78,23 @@ class Lazy(Periodic):
 
 
 class TaskPointPieces(SampledPieces):
-    """``classes`` int32[instances] from 0; ``model`` float64[pieces]: cycles per instruction by a model, or None."""
+    """``classes`` int32[instances] from 0; ``model`` float64[pieces]: cycles per instruction by a model, or None;
+    ``begins_warm``: whether caches begin as if the phases had run before."""
 
     def __init__(
-        self, cell: OpenCell, cores: int, asked: TaskPointChoice, classes: np.ndarray, model: np.ndarray | None
-    ) -> None:
+        self, cell: OpenCell, cores: int, asked: TaskPointChoice, classes: np.ndarray, model: np.ndarray | None,
+        begins_warm: bool = False,
+    ) -> None:  # fmt: skip
         owner, instructions = cell.program.piece_instance, cell.pieces.num_instructions
         instructions = np.where(owner == 0, 0, instructions)  # the initial task is simulated, whatever its size
         rules = TaskPointParameters.model_validate(asked.model_dump(include=set(TaskPointParameters.model_fields)))
         of_piece = _classes_of_pieces(owner, instructions, classes)
         self.point: TaskPoint = new_taskpoint(of_piece, instructions, model, cores, rules)
         self._cell, self._cores, self._touches = cell, cores, asked.fast_forward == "warm"
+        self._lines, self._begins_warm = no_lines(cores), begins_warm
 
     def watch(self, lines: SkippedLines) -> Sampled:
+        self._lines = lines
         touched = lines if self._touches else no_lines(self._cores)
         program, instructions = self._cell.program, self._cell.pieces.num_instructions
         return new_sampled(self.point, instructions, program.num_instances, self._cores, touched)
@@ -99,7 +104,10 @@ class TaskPointPieces(SampledPieces):
         return np.where(skipped, self.point.instructions * self.point.cpi, np.nan)
 
     def half_width(self, cell: OpenCell, result: DetailedPhases) -> float:
-        return relative_half_width(cell, result, self.point)
+        hidden = 0.0
+        if not self._touches and len(self._lines.line):
+            hidden = hidden_cycles(self.point, result, cell.program, self._lines, cell.node, self._begins_warm)
+        return relative_half_width(cell, result, self.point, hidden)
 
     def resamples(self) -> np.ndarray:
         return self.point.resamples
