@@ -33,8 +33,11 @@ NEVER: Final = 1 << 62
 _QUANTILES: Final = 4096
 
 _STRETCH: Final = np.dtype(
-    [("start_ps", "i8"), ("end_ps", "i8"), ("repetition", "i4"), ("phase", "i4"), ("core", "i4"), ("instance", "i4")]
-)
+    [
+        ("start_ps", "i8"), ("end_ps", "i8"), ("repetition", "i4"), ("phase", "i4"), ("core", "i4"), ("instance", "i4"),
+        ("created_ps", "i8"), ("ready_ps", "i8"),
+    ]
+)  # fmt: skip
 
 _CONTROL: Final = np.dtype(
     [
@@ -66,8 +69,8 @@ class _Burst(NamedTuple):
 class ScheduledPhases:
     """``makespan_ps`` int64[repetitions, phases]. ``busy_ps``, ``overhead_ps`` and ``idle_ps`` (waiting for locks
     included) int64[cores], sums over all of these. ``stretches``: records (start_ps, end_ps since the phase's begin,
-    repetition, phase, core, instance: row of NodeProgram) of an instance on a core until it is suspended or ends, in
-    order of their ends, if they were to be kept; instances that take no time have none."""
+    repetition, phase, core, instance: row of NodeProgram, created_ps, ready_ps) of an instance on a core until it is
+    suspended or ends, in order of their ends, if they were to be kept; instances that take no time have none."""
 
     makespan_ps: np.ndarray
     busy_ps: np.ndarray
@@ -100,7 +103,7 @@ def run_phases(
     Those of instances that create others are divided by the runtime system's creator_speedup here. ``size``
     float64[instances]: what the policy predicted-critical-path knows of each beforehand, by default nothing; ``held``:
     what data-reuse knows, see new_scheduler. Repetition r is the same whichever is ``first_repetition``, unless data
-    are held. Working memory is that of the largest phase, and 40 B a stretch if they are kept.
+    are held. Working memory is that of the largest phase, and 48 B a stretch if they are kept.
 
     Raises WorkloadError if a phase cannot end, ValueError for arguments that make no sense.
     """
@@ -213,14 +216,16 @@ def _duration(burst, core, me, drawn):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def _keep_stretch(burst, repetition, phase, core, instance, time_ps):  # type: ignore[no-untyped-def]
-    """The core goes on with another instance, or none; before it had ``instance``, or none."""
+def _keep_stretch(burst, repetition, phase, core, instance, row, time_ps):  # type: ignore[no-untyped-def]
+    """The core goes on with another instance, or none; before it had ``instance``, or none, in that ``row``."""
     since_ps = burst.since_ps[core]
     if instance >= 0 and time_ps > since_ps:
         control = burst.control[0]
         stretch = burst.stretch[control.num_stretches]
         stretch.start_ps = since_ps
         stretch.end_ps = time_ps
+        stretch.created_ps = burst.scheduler.instance[row].created_ps
+        stretch.ready_ps = burst.scheduler.instance[row].ready_ps
         stretch.repetition = repetition
         stretch.phase = phase
         stretch.core = core
@@ -242,10 +247,10 @@ def _run_phase(burst, repetition, phase, drawn):  # type: ignore[no-untyped-def]
     time_ps = np.int64(0)
     while True:
         me = sch.core[core]
-        before = np.int64(me.instance)
+        before, row = np.int64(me.instance), np.int64(me.row)
         code = advance(sch, core, time_ps)
         if keep and (me.instance != before or code == PHASE_END):
-            _keep_stretch(burst, repetition, phase, core, before, time_ps)
+            _keep_stretch(burst, repetition, phase, core, before, row, time_ps)
         next_ps = np.int64(NEVER)
         if code == PIECE:
             next_ps = me.start_ps

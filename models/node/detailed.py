@@ -46,8 +46,11 @@ OVERHEAD: Final = "overhead"
 IDLE: Final = "idle"
 
 _INSTANCE: Final = np.dtype(
-    [("start_ps", "i8"), ("end_ps", "i8"), ("cycles", "f8"), ("instructions", "i8"), ("core", "i4"), ("pad", "i4")]
-)
+    [
+        ("start_ps", "i8"), ("end_ps", "i8"), ("created_ps", "i8"), ("ready_ps", "i8"), ("cycles", "f8"),
+        ("instructions", "i8"), ("core", "i4"), ("pad", "i4"),
+    ]
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -277,7 +280,7 @@ def _result(
     idle = makespan_ps.sum() * cycles_per_ps - records.core_stack.sum(axis=1) - beside.sum(axis=1)
     instances = records.instance
     ran = instances["start_ps"] >= 0
-    for column in ("start_ps", "end_ps"):
+    for column in ("start_ps", "end_ps", "created_ps", "ready_ps"):
         instances[column][ran] -= origin_ps
     return DetailedPhases(
         makespan_ps,

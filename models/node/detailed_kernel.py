@@ -97,11 +97,14 @@ def cycle_of(time_ps, cycles_per_ps):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def _keep_instance(records, instance, core, begin_ps, end_ps):  # type: ignore[no-untyped-def]
+def _keep_instance(records, scheduler, core, begin_ps, end_ps):  # type: ignore[no-untyped-def]
     if records.instance.shape[0] > 0:
-        row = records.instance[instance]
+        me = scheduler.core[core]
+        row = records.instance[me.instance]
         if row.start_ps < 0:
             row.start_ps = begin_ps
+            row.created_ps = scheduler.instance[me.row].created_ps
+            row.ready_ps = scheduler.instance[me.row].ready_ps
         row.end_ps = max(row.end_ps, end_ps)
         row.core = core
 
@@ -131,7 +134,7 @@ def _end_piece(sim, core):  # type: ignore[no-untyped-def]
     records.piece_ps[me.piece] = end_ps - begin_ps
     records.counts[0] += c.instructions
     records.counts[1] += 1
-    _keep_instance(records, instance, core, begin_ps, end_ps)
+    _keep_instance(records, sim.scheduler, core, begin_ps, end_ps)
     if records.instance.shape[0] > 0:
         records.instance[instance].cycles += cycles
         records.instance[instance].instructions += c.instructions
@@ -162,7 +165,7 @@ def _begin_piece(sim, core):  # type: ignore[no-untyped-def]
             duration_ps += piece.beside_ps
         records.fast_ps[core] += duration_ps
         records.piece_ps[number] = duration_ps
-        _keep_instance(records, me.instance, core, me.start_ps, me.start_ps + duration_ps)
+        _keep_instance(records, sim.scheduler, core, me.start_ps, me.start_ps + duration_ps)
         push(sim.heap, sim.heap_size, core, me.start_ps + duration_ps)
         return
     cycle = cycle_of(me.start_ps, sim.control[0].cycles_per_ps)

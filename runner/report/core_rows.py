@@ -31,6 +31,8 @@ class CoreRows:
     core: np.ndarray
     start_ps: np.ndarray
     end_ps: np.ndarray
+    created_ps: np.ndarray
+    ready_ps: np.ndarray
     task_instance_id: np.ndarray
     instance_id: np.ndarray
     creator_id: np.ndarray
@@ -52,7 +54,8 @@ def core_rows(result: Result) -> CoreRows | None:
     cores = result.cores
     if cores is None or not cores.num_rows:
         return None
-    names = ("rank", "core", "start_ps", "end_ps", "task_instance_id", "instance_id", "creator_id")
+    names = ("rank", "core", "start_ps", "end_ps", "created_ps", "ready_ps")
+    names = (*names, "task_instance_id", "instance_id", "creator_id")
     columns = {name: to_numpy(cores.column(name)).astype(np.int64, copy=False) for name in names}
     (kind, types), (model, models) = (codes_and_names(cores.column(name)) for name in ("task_type", "model"))
     unknown = np.full(cores.num_rows, UNKNOWN, np.int64)

@@ -24,7 +24,7 @@ from manyscale.runner.predict.units import Arrays
 from manyscale.runner.run import links
 from manyscale.runner.run.results import RANKS_SCHEMA, STATES, states_array
 
-_CORE_ROWS: Final = ("rank", "core", "instance", "operation", "start_ps", "end_ps")
+_CORE_ROWS: Final = ("rank", "core", "instance", "operation", "start_ps", "end_ps", "created_ps", "ready_ps")
 _PER_CORE: Final = ("core_rank", "busy_ps", "overhead_ps", "blocked_ps")
 
 

@@ -17,6 +17,7 @@ _OPTIONAL = (
 )  # fmt: skip
 # Times and indices grow steadily within a rank, so their differences pack into few bits.
 _STEADY = {"start_ps", "end_ps", "send_ps", "receive_ps", "operation_id", "message_id", "instance_id", "creator_id"}
+_STEADY |= {"created_ps", "ready_ps"}
 
 
 def write(result: Result, directory: Path) -> None:

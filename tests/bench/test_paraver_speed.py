@@ -67,7 +67,8 @@ def instances(count: int, cores: int = 16) -> CoreRows:
     start = number // cores * 2_000_000 + number % cores * 1000
     numbers = {"rank": 0 * number, "core": number % cores, "task_instance_id": number, "instance_id": number}
     return CoreRows(
-        **numbers, start_ps=start, end_ps=start + 1_900_000, creator_id=0 * number, kind=number % 2, types=["f", "g"],
+        **numbers, start_ps=start, end_ps=start + 1_900_000, created_ps=start - 2_000, ready_ps=start - 1_000,
+        creator_id=0 * number, kind=number % 2, types=["f", "g"],
         model=0 * number + 2, models=list(MODELS), instructions=500 + number % 1000, cycles=700 + number % 900,
         ipc=(500 + number % 1000) / (700 + number % 900), misses=dict.fromkeys((1, 2, 3), number % 99),
     )  # fmt: skip

@@ -109,9 +109,9 @@ def test_few_batches_are_off_by_one_and_a_half_of_their_range_at_most() -> None:
 
 @pytest.mark.theory
 def test_what_began_behind_the_samples_is_a_batch_of_its_own() -> None:
-    """Two cores, four samples: the fourth, of 3500 instructions, runs until two that are none have begun. Samples take a
-    cycle per instruction, the two 1.5: 0.2 off their mean each, a variance of 2 x 0.2^2 for all six forwarded of 1000,
-    of one degree of freedom; samples alone have none."""
+    """Two cores, four samples: the fourth, of 3500 instructions, runs until two that are none have begun. Samples take
+    a cycle per instruction, the two 1.5: 0.2 off their mean each, a variance of 2 x 0.2^2 for all six forwarded of
+    1000, of one degree of freedom; samples alone have none."""
     cycles = [1000.0, 1000.0, 1000.0, 3500.0, *[1500.0] * 2, *[0.0] * 6]
     instructions = [1000, 1000, 1000, 3500, *[1000] * 8]
     state = run(parameters(history=4, admit="start", mean="cycles"), cycles, 2, instructions=instructions).state

@@ -67,7 +67,12 @@ CORE: Final = np.dtype(
         ("ends_phase", "i8"),
     ]
 )  # fmt: skip
-ROW: Final = np.dtype([("core", "i4"), ("instance", "i4"), ("operation", "i8"), ("start", "i8"), ("end", "i8")])
+ROW: Final = np.dtype(
+    [
+        ("core", "i4"), ("instance", "i4"), ("operation", "i8"), ("start", "i8"), ("end", "i8"), ("created", "i8"),
+        ("ready", "i8"),
+    ]
+)  # fmt: skip
 
 
 class Nodes(NamedTuple):
@@ -244,6 +249,8 @@ def _end_of_piece(nodes, cores, instances, node, core):  # type: ignore[no-untyp
     nodes.core[me.first_core + core].busy += duration
     if me.keeps_rows and duration > 0:
         _keep(nodes, me.first_core + core, what.instance, -1, what.start_ps, end)
+        nodes.row[nodes.num_rows[0] - 1].created = instances[what.row].created_ps
+        nodes.row[nodes.num_rows[0] - 1].ready = instances[what.row].ready_ps
     return end
 
 
@@ -305,6 +312,8 @@ def _keep(nodes, core, instance, operation, start, end):  # type: ignore[no-unty
     nodes.row[count].operation = operation
     nodes.row[count].start = start
     nodes.row[count].end = end
+    nodes.row[count].created = -1
+    nodes.row[count].ready = -1
 
 
 @inlined

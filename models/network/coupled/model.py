@@ -37,7 +37,7 @@ from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import Scheduler, new_scheduler, why_stuck
 
-VERSION: Final = 2
+VERSION: Final = 4
 KERNELS: Final = Kernels(kernel.run_coupled_fixed, kernel.run_coupled_flow, kernel.run_coupled_dimemas)
 
 
@@ -45,7 +45,8 @@ KERNELS: Final = Kernels(kernel.run_coupled_fixed, kernel.run_coupled_flow, kern
 class CoreRows:
     """What cores did, by rank, core and time: int32 ``rank``, ``core``, ``instance`` (row of the rank's NodeProgram, -1
     while an MPI operation blocks the core), ``operation`` (id within the rank, -1 for compute); int64 ``start_ps``,
-    ``end_ps``. Pieces that an instance executes without a pause are one row."""
+    ``end_ps``, and when its instance was created, ``created_ps``, and ready, ``ready_ps``. Pieces that an
+    instance executes without a pause are one row."""
 
     rank: np.ndarray
     core: np.ndarray
@@ -53,6 +54,8 @@ class CoreRows:
     operation: np.ndarray
     start_ps: np.ndarray
     end_ps: np.ndarray
+    created_ps: np.ndarray
+    ready_ps: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -301,6 +304,8 @@ def _result(
             operation=np.where(kept["operation"] >= 0, kept["operation"] - first_row, -1).astype(np.int32),
             start_ps=kept["start"].copy(),
             end_ps=kept["end"].copy(),
+            created_ps=kept["created"].copy(),
+            ready_ps=kept["ready"].copy(),
         ),
     )
 

@@ -124,7 +124,7 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
             child = sch.step_target[step] - node.base
             if node.create_ps > 0 and why != CREATING and not sch.instance[child].flags & _PSEUDO:
                 return _pay(sch, core, step, CREATING, time_ps, node.create_ps)
-            goes_on_with = _create(sch, core, row, step)
+            goes_on_with = _create(sch, core, row, step, time_ps)
             step += 1
             near = np.int64(sch.instance[child].core)
             if goes_on_with == _DONE_AT_ONCE:
@@ -146,7 +146,7 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
         if finished >= 0:
             if learns:
                 note_end(sch, finished)
-            caller = _complete(sch, core, finished, finished == row)
+            caller = _complete(sch, core, finished, finished == row, time_ps)
             if finished == row:
                 goes_on_with = caller
         why = np.int64(STARTING)
@@ -266,6 +266,8 @@ def _next_chunk(sch, core):  # type: ignore[no-untyped-def]
     chunk.open_group = owner.open_group
     chunk.waiter = number
     chunk.flags |= BEGUN | CREATED
+    chunk.created_ps = loop.begin_ps
+    chunk.ready_ps = loop.begin_ps
     if loop.next_row == loop.end_row:
         node.open_loop = loop.following
         if owner.waiting == CHUNKS_BEGUN:
@@ -274,7 +276,7 @@ def _next_chunk(sch, core):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def _create(sch, core, row, step):  # type: ignore[no-untyped-def]
+def _create(sch, core, row, step, time_ps):  # type: ignore[no-untyped-def]
     """An instance is there from now on, and counts wherever it is waited for: the row that the core goes on with, the
     creator or what it calls, -1 if that has to wait for its predecessors, _DONE_AT_ONCE for a pseudo instance that
     does not."""
@@ -291,6 +293,8 @@ def _create(sch, core, row, step):  # type: ignore[no-untyped-def]
     if group >= 0:
         sch.group[group].count += 1
     state.flags |= CREATED
+    state.created_ps = time_ps
+    state.ready_ps = time_ps
     state.predecessors -= 1
     ready = state.predecessors == 0
     if is_called or state.core < 0:
@@ -310,7 +314,7 @@ def _create(sch, core, row, step):  # type: ignore[no-untyped-def]
 
 
 @separate
-def _complete(sch, core, row, is_free):  # type: ignore[no-untyped-def]
+def _complete(sch, core, row, is_free, time_ps):  # type: ignore[no-untyped-def]
     """An instance is done, and whoever waited for it may go on: the row of its caller, if this core ``is_free`` to go
     on with it, else -1. Pseudo instances that become ready are done at once."""
     node = sch.node[0]
@@ -338,7 +342,7 @@ def _complete(sch, core, row, is_free):  # type: ignore[no-untyped-def]
             if group.count == 0 and group.waiter >= 0:
                 _let_resume(sch, group.waiter)
         for edge in range(state.first_successor, sch.instance[row + 1].first_successor):
-            pending = _precede(sch, core, sch.successor[edge] - node.base, pending)
+            pending = _precede(sch, core, sch.successor[edge] - node.base, pending, time_ps)
         if pending < 0:
             break
         row = pending
@@ -370,12 +374,13 @@ def _release_waiters(sch, core, waiter, is_free):  # type: ignore[no-untyped-def
 
 
 @inner_inlined
-def _precede(sch, core, row, pending):  # type: ignore[no-untyped-def]
+def _precede(sch, core, row, pending, time_ps):  # type: ignore[no-untyped-def]
     """A predecessor of an instance is done on the core: the first of the pseudo instances that became ready by that."""
     after = sch.instance[row]
     after.core = core
     after.predecessors -= 1
     if after.predecessors == 0:
+        after.ready_ps = time_ps
         if after.flags & _PSEUDO:
             after.following = pending
             return row

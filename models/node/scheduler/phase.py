@@ -59,6 +59,8 @@ def begin_phase(sch, phase, time_ps):  # type: ignore[no-untyped-def]
     sch.instance[end - base].first_successor = edge
     _reset_cores(sch, time_ps)
     sch.instance[0].core = 0
+    sch.instance[0].created_ps = time_ps
+    sch.instance[0].ready_ps = time_ps
     sch.num_woken[0] = 0
     sch.queues.control[0].length = 0
     sch.queues.control[0].num_draws = 0

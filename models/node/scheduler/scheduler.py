@@ -14,7 +14,7 @@ the network say when something is over. Such a loop keeps the order of time, and
 If there is none, `why_stuck` says what is waited for. Source: the runtime-system model of MUSA (Grass, UPC 2017,
 section 6.3.3); the policies are those of RuntimeSystem.
 
-Memory: 64 B an instance and up to 32 B for its place in queues, of the largest phase, and 60 B a core.
+Memory: 80 B an instance and up to 32 B for its place in queues, of the largest phase, and 60 B a core.
 """
 
 from __future__ import annotations
@@ -89,12 +89,14 @@ class Scheduler(NamedTuple):
 
 
 # ``following``: next of a list of instances, of those that wait for a lock. ``core``: where an instance runs, ran last,
-# or its last predecessor ran. ``waiter``: first instance that waits for it; of a chunk its loop.
+# or its last predecessor ran. ``waiter``: first instance that waits for it; of a chunk its loop. ``created_ps``:
+# when it was created, of a chunk when its loop began; ``ready_ps``: when nothing that it depends on was left, too.
 _INSTANCE: Final = np.dtype(
     [
-        ("step", "i8"), ("end_step", "i8"), ("first_successor", "i8"), ("predecessors", "i4"), ("parent", "i4"),
-        ("children", "i4"), ("group", "i4"), ("open_group", "i4"), ("core", "i4"), ("level", "i4"), ("waiter", "i4"),
-        ("following", "i4"), ("waiting", "u1"), ("flags", "u1"), ("unused", "u2"),
+        ("step", "i8"), ("end_step", "i8"), ("first_successor", "i8"), ("created_ps", "i8"), ("ready_ps", "i8"),
+        ("predecessors", "i4"), ("parent", "i4"), ("children", "i4"), ("group", "i4"), ("open_group", "i4"),
+        ("core", "i4"), ("level", "i4"), ("waiter", "i4"), ("following", "i4"), ("waiting", "u1"), ("flags", "u1"),
+        ("unused", "u2"),
     ]
 )  # fmt: skip
 _CORE: Final = np.dtype(
@@ -115,8 +117,8 @@ _NODE: Final = np.dtype(
 )  # fmt: skip
 _LOOP: Final = np.dtype(
     [
-        ("owner", "i4"), ("next_row", "i4"), ("end_row", "i4"), ("num_running", "i4"), ("following", "i4"),
-        ("is_awaited", "i4"),
+        ("begin_ps", "i8"), ("owner", "i4"), ("next_row", "i4"), ("end_row", "i4"), ("num_running", "i4"),
+        ("following", "i4"), ("is_awaited", "i4"),
     ]
 )  # fmt: skip
 _GROUP: Final = np.dtype([("count", "i4"), ("outer", "i4"), ("waiter", "i4")])

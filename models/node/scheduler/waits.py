@@ -105,7 +105,7 @@ def synchronise(sch, core, row, step, time_ps):  # type: ignore[no-untyped-def]
         suspend(sch, row, step, ALL)
         return WAITS
     if action == _LOOP or action == _LOOP_NOWAIT:
-        return _begin_loop(sch, row, step, target, CHUNKS_DONE if action == _LOOP else CHUNKS_BEGUN)
+        return _begin_loop(sch, row, step, target, CHUNKS_DONE if action == _LOOP else CHUNKS_BEGUN, time_ps)
     if action == _ACQUIRE:
         return _acquire(sch, sch.lock[target], core, time_ps)
     if action == _RELEASE:
@@ -116,7 +116,7 @@ def synchronise(sch, core, row, step, time_ps):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _begin_loop(sch, row, step, target, waiting):  # type: ignore[no-untyped-def]
+def _begin_loop(sch, row, step, target, waiting, time_ps):  # type: ignore[no-untyped-def]
     """All chunks of a loop may be begun; the instance is suspended."""
     node = sch.node[0]
     first = sch.first_chunk[target] - node.base
@@ -125,6 +125,7 @@ def _begin_loop(sch, row, step, target, waiting):  # type: ignore[no-untyped-def
         return GOES_ON
     number = target - node.first_loop
     loop = sch.loop[number]
+    loop.begin_ps = time_ps
     loop.owner = row
     loop.next_row = first
     loop.end_row = end

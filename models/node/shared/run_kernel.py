@@ -35,6 +35,8 @@ INSTANCE: Final = np.dtype(
     [
         ("start_ps", "i8"),
         ("end_ps", "i8"),
+        ("created_ps", "i8"),
+        ("ready_ps", "i8"),
         ("cycles", "f8"),
         ("alone", "f8"),
         ("base", "f8"),
@@ -291,6 +293,8 @@ def _end_piece(run, core, now_ps):  # type: ignore[no-untyped-def]
         row = run.instance[instance]
         if row.start_ps < 0:
             row.start_ps = np.int64(np.rint(c.begin))
+            row.created_ps = run.scheduler.instance[me.row].created_ps
+            row.ready_ps = run.scheduler.instance[me.row].ready_ps
         row.end_ps = np.int64(np.rint(now_ps))
         row.core = core
         if c.kind == _WORKS:

@@ -27,8 +27,9 @@ from manyscale.runner.predict.node.task_type_names import same_types
 from manyscale.runner.predict.phase_source import Replayed
 from manyscale.runner.predict.units import Arrays
 
-_CORE, _START, _NUM_COLUMNS = 1, 2, 9  # of the columns that are put together here
+_CORE, _START, _NUM_COLUMNS = 1, 2, 11  # of the columns that are put together here
 _BURST, _RATIO = MODELS.index("burst"), MODELS.index("ratio")
+_TIMES: Final = ("start_ps", "end_ps", "created_ps", "ready_ps")
 ALL_CHOSEN: Final = TimelineChoice()
 
 
@@ -81,7 +82,7 @@ def _cells(
             found.append(_placed(simulated, before[phase], since, *phases[rank], **own))
         else:
             nowhere = np.full(len(simulated["core"]), -1)
-            found.append(_columns(simulated, nowhere, nowhere, nowhere, **own))
+            found.append(_columns(simulated, nowhere, [nowhere] * len(_TIMES), **own))
     return found
 
 
@@ -137,9 +138,10 @@ def _replayed(replay: Arrays, model: int, first_id: np.ndarray) -> tuple[np.ndar
     kept = replay["rows_instance"] >= 0
     names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type", "instance", "creator")
     rank, core, start, end, instance, kind, row, creator = (replay[f"rows_{name}"][kept] for name in names)
+    since = (replay[f"rows_{name}"][kept] for name in ("created_ps", "ready_ps"))
     first = first_id[rank]
     numbers = in_run(first, row.astype(np.int64)), in_run(first, creator.astype(np.int64))
-    return rank, core, start, end, traced_ids(instance, row), kind, np.full(len(row), model), *numbers
+    return rank, core, start, end, traced_ids(instance, row), kind, np.full(len(row), model), *numbers, *since
 
 
 def _phases(
@@ -159,18 +161,20 @@ def _placed(
     result: Arrays, operation: np.ndarray, since_ps: np.ndarray, begin: np.ndarray, stretch: np.ndarray, **own: Any
 ) -> tuple[np.ndarray, ...]:
     """Columns of ``cores``; ``since_ps``: when, after ``begin``, the time begins that stretches count from."""
-    start, end = (
-        begin[operation] + np.rint((since_ps + result[name]) * stretch[operation]).astype(np.int64)
-        for name in ("start_ps", "end_ps")
-    )
-    return _columns(result, result["core"], start, end, **own)
+    times = [
+        begin[operation] + np.rint((since_ps + result[name]) * stretch[operation]).astype(np.int64) for name in _TIMES
+    ]
+    return _columns(result, result["core"], times, **own)
 
 
 def _columns(
-    result: Arrays, core: np.ndarray, start: np.ndarray, end: np.ndarray, rank: int, first_id: int, model: np.ndarray
+    result: Arrays, core: np.ndarray, times: Sequence[np.ndarray], rank: int, first_id: int, model: np.ndarray
 ) -> tuple[np.ndarray, ...]:
+    """``times``: begin, end, creation, readiness."""
+    start, end, *since = times
     ids = (in_run(first_id, result[name]) for name in ("id", "creator"))
-    return np.full(len(core), rank, np.int64), core, start, end, result["instance"], result["type"], model, *ids
+    whose = np.full(len(core), rank, np.int64)
+    return whose, core, start, end, result["instance"], result["type"], model, *ids, *since
 
 
 def _instances(
@@ -190,13 +194,15 @@ def _instances(
             "model",
         )
     }
-    _, core, start, end, *_, number, creator = (np.concatenate(each) for each in zip(*placed, strict=True))
+    _, core, start, end, *_, number, creator, created, ready = (
+        np.concatenate(each) for each in zip(*placed, strict=True)
+    )
     rank = np.repeat([cell.rank for cell in plan], lengths)
     iteration = np.repeat([cell.iteration for cell in plan], lengths)
     return task_instances_table(
         names, rank, iteration, joined["instance"], joined["type"], joined["instructions"], joined["cycles"],
         joined["first_misses"], joined["last_misses"], joined["model"], joined["second_misses"], number, creator, core,
-        start, end,
+        start, end, created, ready,
     )  # fmt: skip
 
 

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from manyscale.models.node.burst import ScheduledPhases
 
 KIND: Final = "node-schedule"
-VERSION: Final = 11  # raised when results change, by a change of the scheduler or of how programs are built, too
+VERSION: Final = 15  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
+_TIMES: Final = ("start_ps", "end_ps", "created_ps", "ready_ps")
 KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 
 
@@ -158,7 +159,8 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     initial task works alone, and in all; ``type_ps`` float64[types + 1], time of each type's pieces;
     ``num_instances`` and ``num_ids`` (one value); stretches of instances on cores of the phases that were to be kept:
     ``operation``, ``instance`` (task_instance_id), ``type``, ``core`` int32[], ``id`` and ``creator`` int64[]
-    (instance_ids.py), ``start_ps`` and ``end_ps`` since the phases before that operation began.
+    (instance_ids.py), ``start_ps``, ``end_ps``, ``created_ps`` and ``ready_ps`` since the phases before that operation
+    began.
     Of simulated phases, in their order: ``simulated_before`` int32[], the operation, -1 where the rank has no such
     phase, and ``simulated_begin_ps`` int64[], when they begin since the phases before it did.
 
@@ -325,12 +327,12 @@ class _Rank:
                 place = self._place(self.owner[phase], again)
                 place = np.where(place >= 0, place + self.tail[phase], place)
                 begin = offset[phase] + np.where(self.tail[phase], 0, ends[place])
-                stretch["start_ps"] += begin
-                stretch["end_ps"] += begin
+                for name in _TIMES:
+                    stretch[name] += begin
                 rows.append(stretch[place >= 0])
                 operations.append(place[place >= 0])
                 again_of.append(np.full(len(operations[-1]), again))
-        empty: Any = np.empty(0, [(name, "i8") for name in ("start_ps", "end_ps", "core", "instance")])
+        empty: Any = np.empty(0, [(name, "i8") for name in (*_TIMES, "core", "instance")])
         stretch = np.concatenate(rows) if rows else empty
         operation = np.concatenate(operations) if operations else np.empty(0, np.int64)
         repetition = np.concatenate(again_of) if again_of else np.empty(0, np.int64)
@@ -345,8 +347,7 @@ class _Rank:
             "creator": creator,
             "type": self.program.task_type[instance].astype(np.int32),
             "core": stretch["core"].astype(np.int32),
-            "start_ps": stretch["start_ps"].astype(np.int64),
-            "end_ps": stretch["end_ps"].astype(np.int64),
+            **{name: stretch[name].astype(np.int64) for name in _TIMES},
         }
 
     def _offsets(self, makespans: list[np.ndarray], again: int) -> np.ndarray:

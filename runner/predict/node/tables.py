@@ -23,6 +23,8 @@ CORES_SCHEMA: Final = pa.schema(
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of MODELS
         pa.field("instance_id", pa.int64(), nullable=False),  # in the run: equal where the instance is, here and below
         pa.field("creator_id", pa.int64(), nullable=False),  # instance_id of what created it; -1: nothing
+        pa.field("created_ps", pa.int64(), nullable=False),  # when it was created, a chunk: when its loop began
+        pa.field("ready_ps", pa.int64(), nullable=False),  # when what it depends on had ended, too
     ]
 )
 CORE_CALLS_SCHEMA: Final = pa.schema(
@@ -51,6 +53,8 @@ TASK_INSTANCES_SCHEMA: Final = pa.schema(
         pa.field("core", pa.int32(), nullable=False),  # on which it ended; -1 where the run has other times for it
         pa.field("start_ps", pa.int64(), nullable=False),  # when it begins; -1 as above
         pa.field("end_ps", pa.int64(), nullable=False),  # when it has ended; -1 as above
+        pa.field("created_ps", pa.int64(), nullable=False),  # as in cores.parquet; -1 as above
+        pa.field("ready_ps", pa.int64(), nullable=False),  # as in cores.parquet; -1 as above
     ]
 )
 CPI_STACKS_SCHEMA: Final = pa.schema(
@@ -98,14 +102,14 @@ def codes_and_names(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
 def cores_table(
     names: Sequence[str], rank: np.ndarray, core: np.ndarray, start_ps: np.ndarray, end_ps: np.ndarray,
     task_instance_id: np.ndarray, task_type: np.ndarray, model: np.ndarray, instance_id: np.ndarray,
-    creator_id: np.ndarray,
+    creator_id: np.ndarray, created_ps: np.ndarray, ready_ps: np.ndarray,
 ) -> pa.Table:  # fmt: skip
     """Rows in the order given; ``task_type`` indexes ``names`` (-1: the last), ``model`` indexes MODELS."""
     columns = [to_arrow(each.astype(np.int32)) for each in (rank, core)]
     columns += [to_arrow(each.astype(np.int64)) for each in (start_ps, end_ps)]
     columns.append(to_arrow(task_instance_id.astype(np.int32)))
     columns += [_named(task_type, names, np.int32), _named(model, MODELS, np.int8)]
-    columns += [to_arrow(each.astype(np.int64)) for each in (instance_id, creator_id)]
+    columns += [to_arrow(each.astype(np.int64)) for each in (instance_id, creator_id, created_ps, ready_ps)]
     return pa.Table.from_arrays(columns, schema=CORES_SCHEMA)
 
 
@@ -113,7 +117,7 @@ def task_instances_table(
     names: Sequence[str], rank: np.ndarray, iteration: np.ndarray, task_instance_id: np.ndarray, task_type: np.ndarray,
     instructions: np.ndarray, cycles: np.ndarray, first_misses: np.ndarray, last_misses: np.ndarray, model: np.ndarray,
     second_misses: np.ndarray, instance_id: np.ndarray, creator_id: np.ndarray, core: np.ndarray, start_ps: np.ndarray,
-    end_ps: np.ndarray,
+    end_ps: np.ndarray, created_ps: np.ndarray, ready_ps: np.ndarray,
 ) -> pa.Table:  # fmt: skip
     """Rows in the order given; as cores_table. Misses of what was not simulated in detail are not known."""
     unknown = model != MODELS.index("detailed")
@@ -126,7 +130,7 @@ def task_instances_table(
     columns += [first, last, _named(model, MODELS, np.int8), second]
     columns += [to_arrow(each.astype(np.int64)) for each in (instance_id, creator_id)]
     columns.append(to_arrow(core.astype(np.int32)))
-    columns += [to_arrow(each.astype(np.int64)) for each in (start_ps, end_ps)]
+    columns += [to_arrow(each.astype(np.int64)) for each in (start_ps, end_ps, created_ps, ready_ps)]
     return pa.Table.from_arrays(columns, schema=TASK_INSTANCES_SCHEMA)
 
 

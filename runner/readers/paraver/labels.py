@@ -24,6 +24,8 @@ TASK_INSTANCE: Final = 60000028  # "OMP task ID" of Extrae 4 (TASKID_EV)
 CREATOR: Final = 63910001  # types of our own
 MODEL: Final = 63910002
 IPC: Final = 63910003
+SINCE_CREATED: Final = 63910004
+SINCE_READY: Final = 63910005
 # PAPI's presets: 42000000 + their number (papiStdEventDefs.h)
 INSTRUCTIONS: Final = 42000050
 CYCLES: Final = 42000059
@@ -134,7 +136,9 @@ def of_instances(types: Sequence[str], models: Sequence[str]) -> str:
     blocks = [
         _values(TASK_TYPE, "Task type", types),
         f"EVENT_TYPE\n0    {TASK_INSTANCE}    Task instance: instance_id + 1\n"
-        f"0    {CREATOR}    Created by task instance: instance_id + 1\n",
+        f"0    {CREATOR}    Created by task instance: instance_id + 1\n"
+        f"7    {SINCE_CREATED}    Task instance created before it began (ns)\n"
+        f"7    {SINCE_READY}    Task instance ready before it began (ns)\n",
         _values(MODEL, "Model that its time is from", models),
         f"EVENT_TYPE\n7    {IPC}    IPC of the task instance x 1000\n",
         "EVENT_TYPE\n" + "".join(f"7    {number}    {name}\n" for number, name in COUNTERS.items()),

@@ -1,7 +1,8 @@
 """Task instances on cores as states and events of the threads of a Paraver trace.
 
 A state Running while a core executes an instance. At its begin events with the number of its task type, its id, that
-of its creator (each + 1), the model that its time is from, and 1,000 times its IPC; at its end all of these are 0. What
+of its creator (each + 1), the model that its time is from, and 1,000 times its IPC, and where it begins for the first
+time how long ago it was created, and became ready; at its end all of these are 0. What
 was counted of it, under the numbers of PAPI's presets, stands at its end, as Extrae writes counters, after zeros at its
 begin, so that configurations for hardware counters hold. Times are nanoseconds, rounded to nearest; what rounds to no
 duration is left out.
@@ -44,7 +45,10 @@ def _events(
     """Record i is the end of the i-th row that is kept, those behind are the begins."""
     count = len(kept)
     prefix = [f"2:{name}" for name in who]
-    types = (labels.TASK_TYPE, labels.TASK_INSTANCE, labels.CREATOR, labels.MODEL, labels.IPC)
+    types = (
+        labels.TASK_TYPE, labels.TASK_INSTANCE, labels.CREATOR, labels.SINCE_CREATED, labels.SINCE_READY, labels.MODEL,
+        labels.IPC,
+    )  # fmt: skip
     has_ipc = not np.isnan(rows.ipc).all()
     ended = "".join(f":{each}:0" for each in (types if has_ipc else types[:-1]))
     counted = {
@@ -54,12 +58,19 @@ def _events(
     counters = {each: values for each, values in counted.items() if (values >= 0).any()}
     ipc = np.where(np.isnan(rows.ipc), -1, np.rint(np.nan_to_num(rows.ipc) * IPC_UNIT)).astype(np.int64)
     time = np.concatenate((end, begin))
+    first = np.zeros(len(rows), np.bool_)
+    first[np.unique(rows.instance_id, return_index=True)[1]] = True  # rows of an instance are in the order of time
+    since = [
+        np.where(first & (each >= 0), nanoseconds(rows.start_ps) - nanoseconds(each), 0)
+        for each in (rows.created_ps, rows.ready_ps)
+    ]
 
     def lines(records: np.ndarray) -> pa.Array:
         is_end = records < count
         row = kept[records % max(count, 1)]
         starts = row[~is_end]
-        values = (each[starts] + 1 for each in (rows.kind, rows.instance_id, rows.creator_id, rows.model))
+        values = (each[starts] + 1 for each in (rows.kind, rows.instance_id, rows.creator_id))
+        values = (*values, *(each[starts] for each in since), rows.model[starts] + 1)
         texts = [
             part for each, value in zip(types[:-1], values, strict=True) for part in (f":{each}:", integers(value))
         ]

@@ -8,7 +8,7 @@ window.
     What ranks and cores do: task types on cores, states with messages, MPI calls (as figure 6.2 of Grass, UPC 2017).
 ``trace.task-times.cfg``
     How long instances of each task type take on each core: mean and standard deviation, which say how far one instance
-    stands for all (as figure 4.1).
+    stands for all (as figure 4.1); of a run, how long they were created, and ready, before they began.
 ``trace.task-ipc.cfg``
     How IPC varies over the instances of each task type: a histogram per type (as figure 5.1).
 ``trace.task-counters.cfg``
@@ -154,6 +154,7 @@ def write_views(directory: Path, rows: CoreRows | None) -> None:
     files = {"timeline": timeline(events if rows is not None else {})}
     if rows is not None:
         files["task-times"] = task_times()
+        _add_waits(files["task-times"])
         if (rows.instructions >= 0).any():
             files["task-ipc"] = _task_ipc()
             files["task-counters"] = _task_counters(rows)
@@ -183,6 +184,16 @@ def task_times() -> View:
     for statistic in ("Average Burst Time", "Stdev Burst Time", "# Bursts", "Time"):
         view.table(f"{statistic} by task type", kind, kind, statistic)
     return view
+
+
+def _add_waits(view: View) -> None:
+    """How long instances of each task type wait, where they begin for the first time."""
+    kind = view.events("Task type", (labels.TASK_TYPE,))
+    for what, event in (("creation", labels.SINCE_CREATED), ("readiness", labels.SINCE_READY)):
+        waited = view.events(f"Time from {what} to begin (ns)", (event,), color=False)
+        view.table(
+            f"Mean time from {what} to begin by task type (ns), of those above 0", kind, waited, "Average value != 0"
+        )
 
 
 def _task_ipc() -> View:

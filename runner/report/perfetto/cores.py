@@ -1,9 +1,8 @@
 """Task instances on cores in the Chrome trace: a complete event per row of ``cores``, with what is known of the
 instance as arguments, and an arrow from what created it; and calls of MPI inside tasks that a core waits in.
 
-When an instance was created the run does not say. An arrow begins in what its creator executed last before the instance
-began, as late as that allows. One whose creator is not shown there, since only one of the two was simulated, is left
-out.
+An arrow begins where the instance was created, in what its creator executed then. One whose creator is not shown there,
+since only one of the two was simulated, is left out.
 """
 
 from __future__ import annotations
@@ -43,7 +42,10 @@ def write_cores(file: gzip.GzipFile, rows: CoreRows) -> None:
             picked(head, track[batch]), ',"ts":', microseconds(start), ',"dur":', microseconds(end - start),
             picked(called, rows.kind[batch]), integers(rows.instance_id[batch]),
             ',"task_instance_id":', integers(rows.task_instance_id[batch]),
-            ',"creator_id":', integers(rows.creator_id[batch]), picked(models, rows.model[batch]),
+            ',"creator_id":', integers(rows.creator_id[batch]),
+            _known(',"created_us":', rows.created_ps[batch] >= 0, microseconds, rows.created_ps[batch]),
+            _known(',"ready_us":', rows.ready_ps[batch] >= 0, microseconds, rows.ready_ps[batch]),
+            picked(models, rows.model[batch]),
             *(_known(f',"{name}":', values[batch] >= 0, integers, values[batch]) for name, values in counts.items()),
             _known(',"ipc":', ~np.isnan(rows.ipc[batch]), _thousandths, np.nan_to_num(rows.ipc[batch])), "}},\n",
         )  # fmt: skip
@@ -70,12 +72,13 @@ class Creations:
 
 
 def creations(rows: CoreRows, most: int) -> Creations:
-    """At most ``most`` arrows: every k-th of more. O(rows log rows)."""
+    """At most ``most`` arrows: every k-th of more. Of the creator's rows it is the last that begins before the instance
+    is created. O(rows log rows)."""
     order = np.lexsort((rows.start_ps, rows.instance_id))
     instance = rows.instance_id[order]
     first = order[np.append(True, instance[1:] != instance[:-1])] if len(order) else order
     created = first[rows.creator_id[first] >= 0]
-    moments, places = np.unique(np.concatenate([rows.start_ps[order], rows.start_ps[created]]), return_inverse=True)
+    moments, places = np.unique(np.concatenate([rows.start_ps[order], rows.created_ps[created]]), return_inverse=True)
     numbers = np.unique(instance)
     # (instance, time) as one integer: places instead of picoseconds keep it far from overflow
     known = np.searchsorted(numbers, instance) * len(moments) + places[: len(order)]
@@ -98,7 +101,7 @@ def write_creations(file: gzip.GzipFile, rows: CoreRows, found: Creations) -> No
     finish, _ = _heads(rows, f'{{"ph":"f","bp":"e",{shared}')
     for batch in batches(len(found.row)):
         row, creator = found.row[batch], found.creator[batch]
-        begins = inside(rows.start_ps[row], rows.start_ps[creator], rows.end_ps[creator])
+        begins = inside(rows.created_ps[row], rows.start_ps[creator], rows.end_ps[creator])
         number = integers(rows.instance_id[row])
         text = join(
             picked(begin, track[creator]), ',"id":', number, ',"ts":', microseconds(begins), "},\n",

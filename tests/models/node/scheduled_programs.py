@@ -47,7 +47,7 @@ def order(result: ScheduledPhases) -> list[int]:
 
 def cores_of(result: ScheduledPhases) -> dict[int, set[int]]:
     cores: dict[int, set[int]] = {}
-    for *_, core, instance in result.stretches.tolist():
+    for *_, core, instance in result.stretches[["core", "instance"]].tolist():
         cores.setdefault(instance, set()).add(core)
     return cores
 

@@ -402,3 +402,21 @@ def test_read_only_arrays() -> None:
     frozen = program.piece_ps.copy()
     frozen.flags.writeable = False
     assert run_phases(replace(program, piece_ps=frozen), 1, runtime_of(), frozen).makespan_ps.tolist() == [[10]]
+
+
+@pytest.mark.theory
+def test_when_instances_were_created_and_ready() -> None:
+    """On two cores, a creation costs 3: the initial task works 10, creates A (20) at 13, works 5, creates B, which
+    needs A, at 21, and waits; A ends at 33, and B may begin. Then, at 40, a loop of three chunks of 4 begins."""
+    steps = [
+        [(COMPUTE, 10), (CREATE, 1), (COMPUTE, 5), (CREATE, 2), (WAIT, 0), (Action.loop, 0)],
+        [(COMPUTE, 20)], [(COMPUTE, 7)], *[[(COMPUTE, 4)]] * 3,
+    ]  # fmt: skip
+    program = node_program(steps, [(1, 2)], loops=[(3, 6)])
+    found = run_phases(program, 2, runtime_of(create=3), program.piece_ps, keep=True).stretches
+    first = {row["instance"]: row for row in found[::-1]}
+    times = ("created_ps", "ready_ps", "start_ps", "end_ps")
+    assert [tuple(first[k][name].item() for name in times) for k in range(1, 6)] == [
+        (13, 13, 13, 33), (21, 33, 33, 40), (40, 40, 40, 44), (40, 40, 40, 44), (40, 40, 44, 48),
+    ]  # fmt: skip
+    assert (first[0]["created_ps"], first[0]["ready_ps"]) == (0, 0)

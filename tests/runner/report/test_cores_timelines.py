@@ -35,20 +35,22 @@ IN_COMPUTE = [
     (1, 1, 9_200_000, 10_000_400, -1, 1, "burst"),
 ]
 CREATORS = [-1, 0, 0, 2]
+CREATED = [0, 500_000, 250_000, 1_000_100]
+READY = [0, 1_000_000, 250_000, 1_000_100]
 
 TRACK = """\
-{"ph":"X","pid":10,"tid":2,"ts":0.000000,"dur":1.000000,"name":"initial","args":{"instance_id":0,"task_instance_id":0,"creator_id":-1,"model":"burst"}},
-{"ph":"X","pid":10,"tid":2,"ts":1.000000,"dur":0.500000,"name":"solve\\"fast\\"","args":{"instance_id":1,"task_instance_id":3,"creator_id":0,"model":"detailed","instructions":800,"cycles":1000,"l1_misses":10,"ipc":0.800}},
-{"ph":"X","pid":10,"tid":4,"ts":1.000001,"dur":0.000300,"name":"sweep","args":{"instance_id":2,"task_instance_id":4,"creator_id":0,"model":"detailed"}},
-{"ph":"X","pid":11,"tid":3,"ts":9.200000,"dur":0.800400,"name":"sweep","args":{"instance_id":3,"task_instance_id":-1,"creator_id":2,"model":"burst"}},
+{"ph":"X","pid":10,"tid":2,"ts":0.000000,"dur":1.000000,"name":"initial","args":{"instance_id":0,"task_instance_id":0,"creator_id":-1,"created_us":0.000000,"ready_us":0.000000,"model":"burst"}},
+{"ph":"X","pid":10,"tid":2,"ts":1.000000,"dur":0.500000,"name":"solve\\"fast\\"","args":{"instance_id":1,"task_instance_id":3,"creator_id":0,"created_us":0.500000,"ready_us":1.000000,"model":"detailed","instructions":800,"cycles":1000,"l1_misses":10,"ipc":0.800}},
+{"ph":"X","pid":10,"tid":4,"ts":1.000001,"dur":0.000300,"name":"sweep","args":{"instance_id":2,"task_instance_id":4,"creator_id":0,"created_us":0.250000,"ready_us":0.250000,"model":"detailed"}},
+{"ph":"X","pid":11,"tid":3,"ts":9.200000,"dur":0.800400,"name":"sweep","args":{"instance_id":3,"task_instance_id":-1,"creator_id":2,"created_us":1.000100,"ready_us":1.000100,"model":"burst"}},
 """
 
-# Of the same rows, all of them bursts. An instance is 2 ns shorter than it is, lest a viewer's cut lose the arrow; the
-# third is shorter than that.
+# Of the same rows, all of them bursts. Arrows begin where instances are created, but 2 ns before the creator's end,
+# lest a viewer's cut lose them; the third creator is shorter than that.
 ARROWS = """\
-{"ph":"s","name":"creation","cat":"creation","pid":10,"tid":2,"id":1,"ts":0.998000},
+{"ph":"s","name":"creation","cat":"creation","pid":10,"tid":2,"id":1,"ts":0.500000},
 {"ph":"f","bp":"e","name":"creation","cat":"creation","pid":10,"tid":2,"id":1,"ts":1.000000},
-{"ph":"s","name":"creation","cat":"creation","pid":10,"tid":2,"id":2,"ts":0.998000},
+{"ph":"s","name":"creation","cat":"creation","pid":10,"tid":2,"id":2,"ts":0.250000},
 {"ph":"f","bp":"e","name":"creation","cat":"creation","pid":10,"tid":4,"id":2,"ts":1.000001},
 {"ph":"s","name":"creation","cat":"creation","pid":10,"tid":4,"id":3,"ts":1.000001},
 {"ph":"f","bp":"e","name":"creation","cat":"creation","pid":11,"tid":3,"id":3,"ts":9.200000},
@@ -70,17 +72,17 @@ c:1:1:2:1:2
 2:3:1:1:1:0:50000003:0
 2:1:1:2:1:0:50000003:31
 2:1:1:2:1:0:50000003:0
-2:3:1:1:1:0:60000023:3:60000028:1:63910001:0:63910002:1
+2:3:1:1:1:0:60000023:3:60000028:1:63910001:0:63910004:0:63910005:0:63910002:1
 1:1:1:2:1:1000:4000:3
 1:3:1:1:1:1000:1500:1
 2:1:1:2:1:1000:50000001:2
-2:3:1:1:1:1000:60000023:0:60000028:0:63910001:0:63910002:0:63910003:0
-2:3:1:1:1:1000:60000023:1:60000028:2:63910001:1:63910002:3:63910003:800:42000050:0:42000059:0:42000000:0
+2:3:1:1:1:1000:60000023:0:60000028:0:63910001:0:63910004:0:63910005:0:63910002:0:63910003:0
+2:3:1:1:1:1000:60000023:1:60000028:2:63910001:1:63910004:500:63910005:0:63910002:3:63910003:800:42000050:0:42000059:0:42000000:0
 1:3:1:1:1:1500:4000:8
 2:3:1:1:1:1500:50000001:3
 2:3:1:1:1:1500:50000001:0
 2:3:1:1:1:1500:50000001:5
-2:3:1:1:1:1500:60000023:0:60000028:0:63910001:0:63910002:0:63910003:0:42000050:800:42000059:1000:42000000:10
+2:3:1:1:1:1500:60000023:0:60000028:0:63910001:0:63910004:0:63910005:0:63910002:0:63910003:0:42000050:800:42000059:1000:42000000:10
 3:3:1:1:1:1500:1500:1:1:2:1:1000:4000:1000:7
 1:3:1:1:1:4000:5001:1
 1:1:1:2:1:4000:9000:13
@@ -95,10 +97,10 @@ c:1:1:2:1:2
 2:3:1:1:1:9000:50000003:0
 2:1:1:2:1:9000:50000002:0
 1:2:1:2:2:9200:10000:1
-2:2:1:2:2:9200:60000023:2:60000028:4:63910001:3:63910002:1
+2:2:1:2:2:9200:60000023:2:60000028:4:63910001:3:63910004:8200:63910005:8200:63910002:1
 2:1:1:2:1:10000:50000003:32
 2:1:1:2:1:10000:50000003:0
-2:2:1:2:2:10000:60000023:0:60000028:0:63910001:0:63910002:0:63910003:0
+2:2:1:2:2:10000:60000023:0:60000028:0:63910001:0:63910004:0:63910005:0:63910002:0:63910003:0
 """
 
 ROW = """\
@@ -125,13 +127,16 @@ THREAD 1.2.2
 def table(rows: list[tuple[Any, ...]], creators: list[int] | None = None) -> pa.Table:
     columns = [np.array([row[i] for row in rows], np.int64) for i in range(6)]
     model, number = np.array([MODELS.index(row[6]) for row in rows], np.int64), np.arange(len(rows))
-    return cores_table(NAMES, *columns, model, number, np.array(creators or [-1] * len(rows), np.int64))
+    creator = np.array(creators or [-1] * len(rows), np.int64)
+    since = (np.array(each) if creators else np.full(len(rows), -1) for each in (CREATED, READY))
+    return cores_table(NAMES, *columns, model, number, creator, *since)
 
 
 def counted() -> pa.Table:
     """What is known of the second row of IN_COMPUTE."""
-    numbers = (0, 0, 3, 0, 800, 1000.0, 10, 2, MODELS.index("detailed"), 5, 1, 0, 0, 1_000_000, 1_500_000)
-    return task_instances_table(NAMES, *(np.array([each]) for each in numbers))
+    numbers = (0, 0, 3, 0, 800, 1000.0, 10, 2, MODELS.index("detailed"), 5, 1, 0, 0)
+    times = (1_000_000, 1_500_000, 500_000, 1_000_000)
+    return task_instances_table(NAMES, *(np.array([each]) for each in (*numbers, *times)))
 
 
 def of_five(rows: list[tuple[Any, ...]]) -> Result:

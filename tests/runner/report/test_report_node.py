@@ -40,7 +40,7 @@ NAMES = ["solve", "<b>sweep</b>", "initial task"]
 def cores(rows: Sequence[tuple[int, ...]], names: Sequence[str] = NAMES) -> pa.Table:
     """Rows: (rank, core, start, end, type)."""
     columns = [np.array([row[i] for row in rows], np.int64) for i in range(5)]
-    return cores_table(names, *columns[:4], columns[0], columns[4], *[columns[0] * 0] * 3)
+    return cores_table(names, *columns[:4], columns[0], columns[4], *[columns[0] * 0] * 5)
 
 
 def instances(
@@ -51,7 +51,7 @@ def instances(
     columns = (np.asarray(kind), np.asarray(instructions), np.asarray(cycles, float))
     misses = (np.full(len(number), 3), np.ones(len(number), np.int64))
     models = np.full(len(number), MODELS.index(model))
-    others = [misses[1], number, *[np.full(len(number), -1)] * 4]
+    others = [misses[1], number, *[np.full(len(number), -1)] * 6]
     return task_instances_table(names, number * 0, number * 0, number, *columns, *misses, models, *others)
 
 
@@ -297,7 +297,7 @@ def test_the_sections_are_of_bounded_size(tmp_path: Path) -> None:
     start = np.sort(generator.integers(0, 10**9, count))
     columns = (np.zeros(count, int), generator.integers(0, 300, count), start, start + 3000, kind)
     tables = {
-        "cores": cores_table(names, *columns[:4], np.arange(count), kind, *[columns[0]] * 3),
+        "cores": cores_table(names, *columns[:4], np.arange(count), kind, *[columns[0]] * 5),
         "task_instances": instances(kind, generator.integers(1, 10**6, count), start + 1, names=names),
     }
     page = written(inside(**tables), tmp_path)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from manyscale.runner.predict.node.cells.task_sampling import Found
 
 KIND: Final = "node-cell"
-VERSION: Final = 12  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 15  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 1}  # simulated operations per access
@@ -111,8 +111,8 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
     Per instance that ran: ``instance`` (task_instance_id), ``id`` and ``creator`` (instance_ids.py, of ``num_ids``),
     ``type``, ``instructions``, ``issued`` (a fused compare and branch are one), ``cycles``, ``first_misses``,
-    ``second_misses``, ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the cell's
-    phase number ``phase`` began.
+    ``second_misses``, ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps``, ``created_ps``,
+    ``ready_ps`` since the cell's phase number ``phase`` began.
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
     from manyscale.models.node.program.build import build_program  # Numba, as the others
@@ -177,8 +177,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
             "id": number,
             "creator": creator,
             "num_ids": np.array([program.num_instances], np.int64),
-            "start_ps": found.arrays["start_ps"] - begin,
-            "end_ps": found.arrays["end_ps"] - begin,
+            **{f"{name}_ps": found.arrays[f"{name}_ps"] - begin for name in ("start", "end", "created", "ready")},
         }
     )
     return noted(arrays, [*program.notes, *found.notes, *faults.notes])

@@ -39,9 +39,7 @@ LEAST_SHARE: Final = 0.3
 HIDDEN: Final = 2.0
 
 
-def relative_half_width(
-    cell: OpenCell, result: DetailedPhases, point: TaskPoint, hidden_cycles: float = 0.0
-) -> float:
+def relative_half_width(cell: OpenCell, result: DetailedPhases, point: TaskPoint, hidden_cycles: float = 0.0) -> float:
     """Of the 95 % confidence interval of the cell's time; ``hidden_cycles`` as samples in stale caches do not show.
     O(instances log instances), and DRAWS schedules."""
     found = estimate(point)

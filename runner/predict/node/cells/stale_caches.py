@@ -80,8 +80,8 @@ def _hierarchy(node: Node, cores: int) -> tuple[tuple[int, int], np.ndarray]:
     own = sum(cache.num_lines for cache in caches if cache.shared_by_cores == 1)
     shared = sum(-(-cores // each.shared_by_cores) * each.num_lines for each in caches if each.shared_by_cores > 1)
     latencies = [needed(cache.latency_cycles, "latency") for cache in caches]
-    assert node.main_memory is not None and node.frequency_hz is not None
-    latencies.append(node.main_memory.latency_ps * node.frequency_hz / 1e12)
+    memory = needed(node.main_memory, "node.main_memory")
+    latencies.append(memory.latency_ps * needed(node.frequency_hz, "node.frequency") / 1e12)
     return (own, shared), np.array(latencies[1:]) - latencies[0]
 
 
@@ -132,9 +132,7 @@ def _footprint(since: np.ndarray, uses: int) -> np.ndarray:
     return np.concatenate(([0.0], np.cumsum(longer / max(uses, 1))))
 
 
-def _difference(
-    point: TaskPoint, owner: np.ndarray, count: int, was: np.ndarray, is_sampled: np.ndarray
-) -> float:
+def _difference(point: TaskPoint, owner: np.ndarray, count: int, was: np.ndarray, is_sampled: np.ndarray) -> float:
     """What the lines of forwarded pieces take in the run, less what those of the samples that they go by took. An
     instance's lines are its pieces' by their instructions."""
     share = point.instructions / np.maximum(np.bincount(owner, point.instructions, count), 1)[owner]

@@ -95,10 +95,23 @@ def check_cores(cores, instances, frequency_hz):
     duration = {row["instance_id"]: row["end_ps"] - row["start_ps"] for row in shown}
     expected = {row["instance_id"]: row["cycles"] / frequency_hz * 1e12 for row in instances}
     assert duration == pytest.approx(expected, rel=1e-5)
-    names = ("instance_id", "rank", "task_instance_id", "core", "start_ps", "end_ps", "creator_id", "task_type")
+    names = (
+        "instance_id",
+        "rank",
+        "task_instance_id",
+        "core",
+        "start_ps",
+        "end_ps",
+        "creator_id",
+        "task_type",
+        "created_ps",
+        "ready_ps",
+    )
     assert sorted([row[name] for name in names] for row in shown) == sorted(
         [row[name] for name in names] for row in instances
     )
+    assert all(row["created_ps"] <= row["ready_ps"] <= row["start_ps"] for row in shown)
+    assert any(row["ready_ps"] < row["start_ps"] for row in shown)
     shown.sort(key=lambda row: (row["rank"], row["core"], row["start_ps"]))
     assert {row["core"] for row in shown} == {0, 1, 2, 3}
     for one, other in pairwise(shown):

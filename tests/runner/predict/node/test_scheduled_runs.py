@@ -82,6 +82,14 @@ def test_no_core_does_two_things_at_once_and_cores_table_holds_the_work(tmp_path
     number, creator, task = (to_numpy(table.column(name)) for name in ("instance_id", "creator_id", "task_instance_id"))
     of_place = {(a, b): c for a, b, c in zip(rank.tolist(), task.tolist(), number.tolist(), strict=True) if b >= 0}
     assert len(set(of_place.values())) == len(of_place) > 1000
+    # each was created while a row of its creator ran, and none began before it was ready
+    created, ready = (to_numpy(table.column(name)) for name in ("created_ps", "ready_ps"))
+    assert np.all((created <= ready) & (ready <= start))
+    runs = {each: np.flatnonzero(number == each) for each in np.unique(creator[creator >= 0]).tolist()}
+    assert all(
+        np.any((start[runs[who]] <= when) & (when <= end[runs[who]]))
+        for who, when in zip(creator[creator >= 0].tolist(), created[creator >= 0].tolist(), strict=True)
+    )
     # (in this program initial tasks create all others, of which each has one number)
     assert np.all(np.where(task > 0, creator, number) == np.array([of_place[each, 0] for each in rank.tolist()]))
 

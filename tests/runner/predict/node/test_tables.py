@@ -45,13 +45,13 @@ def test_no_two_types_have_one_name():
 def test_codes_below_zero_are_the_initial_task():
     column = np.array([0, 1])
     names = ["a", "initial task"]
-    cores = tables.cores_table(names, *[column] * 5, np.array([-1, 0]), *[column] * 3)
+    cores = tables.cores_table(names, *[column] * 5, np.array([-1, 0]), *[column] * 5)
     assert cores.schema == tables.CORES_SCHEMA
     assert cores.column("task_type").to_pylist() == ["initial task", "a"]
     assert cores.column("model").to_pylist() == ["burst", "fast-forward"]
     codes, names = tables.codes_and_names(pa.chunked_array([cores.column("task_type").chunk(0)] * 2))
     assert [names[each] for each in codes] == ["initial task", "a"] * 2
-    many = tables.task_instances_table(names, *[column] * 3, np.array([0, -1]), *[column] * 11)
+    many = tables.task_instances_table(names, *[column] * 3, np.array([0, -1]), *[column] * 13)
     assert many.schema == tables.TASK_INSTANCES_SCHEMA
     assert many.column("cycles").to_pylist() == [0.0, 1.0]
 
@@ -61,7 +61,7 @@ def test_misses_are_known_of_what_was_simulated_in_detail_alone():
     models = ("interval", "detailed", "fast-forward", "detailed")
     zero, misses = np.zeros(4, np.int64), np.array([0, 0, 3, 3])
     model = np.array([MODELS.index(each) for each in models])
-    found = tables.task_instances_table(["f"], *[zero] * 6, misses, misses, model, misses, *[zero] * 5)
+    found = tables.task_instances_table(["f"], *[zero] * 6, misses, misses, model, misses, *[zero] * 7)
     for cache in ("first", "second", "last"):
         assert found.column(f"{cache}_cache_misses").to_pylist() == [None, 0, None, 3]
 
@@ -76,9 +76,11 @@ COMPUTE = np.array([60, 150, 0])
 
 
 def schedule(rows=(), simulated=()):
-    """Rows: (operation, instance, type, core, start, end); simulated phases: (operation, begin)."""
+    """Rows: (operation, instance, type, core, start, end), created 2 ps before, ready 1; simulated phases: (operation,
+    begin)."""
     names = ("operation", "instance", "type", "core", "start_ps", "end_ps")
     result = {name: np.array([row[i] for row in rows], np.int64) for i, name in enumerate(names)}
+    result |= {"created_ps": result["start_ps"] - 2, "ready_ps": result["start_ps"] - 1}
     # the schedule of the phases before operation 1 took 75 ps, half of what they take in the run
     result |= {"compute_ps": np.array([60, 75, 0, 30]), "simulated_before": np.array([each[0] for each in simulated])}
     result |= {"id": result["instance"], "creator": np.zeros(len(rows), np.int64), "num_ids": np.array([10])}
@@ -86,10 +88,11 @@ def schedule(rows=(), simulated=()):
 
 
 def cell(makespan, rows):
-    """Rows: (phase, instance, type, core, start, end, instructions, cycles)."""
+    """Rows: (phase, instance, type, core, start, end, instructions, cycles), created 2 ps before, ready 1."""
     names = ("phase", "instance", "type", "core", "start_ps", "end_ps", "instructions", "cycles")
     result = {name: np.array([row[i] for row in rows], np.int64) for i, name in enumerate(names)}
     count = len(rows)
+    result |= {"created_ps": result["start_ps"] - 2, "ready_ps": result["start_ps"] - 1}
     result |= {"makespan_ps": np.array(makespan), "model": np.full(count, DETAILED), "cycles": result["cycles"] * 1.0}
     result |= {f"{level}_misses": np.arange(count) for level in ("first", "second", "last")}
     result |= {"id": result["instance"], "creator": np.zeros(count, np.int64), "num_ids": np.array([10])}
@@ -115,6 +118,8 @@ def test_rows_begin_when_the_operation_before_ends_and_stretch_as_the_run_does()
         (0, 150, 250, 2, "g", "burst"),
         (0, 405, 430, -1, "g", "burst"),  # after the last operation
     ]
+    since = [(row["created_ps"], row["ready_ps"]) for row in found["cores"].to_pylist()]
+    assert since == [(-2, -1), (96, 98), (146, 148), (403, 404)]
 
 
 @pytest.mark.theory
@@ -135,6 +140,7 @@ def test_phases_of_cells_lie_where_the_schedule_puts_them():
         (200, 400.0, 0),
     ]
     assert [(row["core"], row["start_ps"], row["end_ps"]) for row in instances] == [(0, 0, 60), (1, 190, 250)]
+    assert [(row["created_ps"], row["ready_ps"]) for row in instances] == [(-2, -1), (186, 188)]
 
 
 @pytest.mark.contract
@@ -143,7 +149,7 @@ def test_cells_whose_times_the_run_does_not_take_are_not_on_its_cores():
     found = built([schedule()], plan, cells)
     assert found["cores"].num_rows == 0
     (row,) = found["task_instances"].to_pylist()
-    assert (row["core"], row["start_ps"], row["end_ps"]) == (-1, -1, -1)
+    assert [row[name] for name in ("core", "start_ps", "end_ps", "created_ps", "ready_ps")] == [-1] * 5
 
 
 @pytest.mark.contract
@@ -160,7 +166,8 @@ def test_what_takes_the_ratio_of_its_type_says_so():
     """Beside a cell that was simulated: phases of bursts, and what the replay scheduled, of which communication is left
     out."""
     names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type", "instance", "creator", "operation")
-    replayed = [(0, 1, 20, 30, 7, 0, 2, 0, -1), (0, 1, 30, 40, -1, -1, -1, -1, 1)]
+    names = (*names, "created_ps", "ready_ps")
+    replayed = [(0, 1, 20, 30, 7, 0, 2, 0, -1, 15, 16), (0, 1, 30, 40, -1, -1, -1, -1, 1, -1, -1)]
     replay = {f"rows_{name}": np.array([row[i] for row in replayed]) for i, name in enumerate(names)}
     replay["begin_ps"] = np.array([90, 250, 390])
     plan, cells = [Cell(0, 1, 0, 0, 1)], [cell([35], [(0, 2, 1, 1, 5, 35, 200, 400)])]
@@ -168,6 +175,7 @@ def test_what_takes_the_ratio_of_its_type_says_so():
     found = built(schedules, plan, cells, replay)
     rows = [(row["task_instance_id"], row["start_ps"], row["model"]) for row in found["cores"].to_pylist()]
     assert rows == [(1, 0, "ratio"), (7, 20, "ratio"), (2, 190, "detailed")]
+    assert found["cores"].column("created_ps").to_pylist() == [-2, 15, 186]
     assert [tuple(row.values()) for row in found["core_calls"].to_pylist()] == [
         (0, 0, -1, 90, 100), (0, 1, 1, 250, 300), (0, 2, -1, 390, 400),
     ]  # fmt: skip
