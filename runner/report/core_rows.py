@@ -54,8 +54,8 @@ def core_rows(result: Result) -> CoreRows | None:
     cores = result.cores
     if cores is None or not cores.num_rows:
         return None
-    names = ("rank", "core", "start_ps", "end_ps", "created_ps", "ready_ps")
-    names = (*names, "task_instance_id", "instance_id", "creator_id")
+    times = ("start_ps", "end_ps", "created_ps", "ready_ps")
+    names = ("rank", "core", *times, "task_instance_id", "instance_id", "creator_id")
     columns = {name: to_numpy(cores.column(name)).astype(np.int64, copy=False) for name in names}
     (kind, types), (model, models) = (codes_and_names(cores.column(name)) for name in ("task_type", "model"))
     unknown = np.full(cores.num_rows, UNKNOWN, np.int64)

@@ -202,8 +202,7 @@ def _batches(
     code = (number.astype(np.int64) * 2 + is_sample) * num_classes + of_class
     there = np.flatnonzero(np.bincount(code) > 1)
     of_batch, round_of_batch = there % num_classes, there // (2 * num_classes)
-    ratio, of_work = (np.bincount(code, each)[there] for each in (cycles, work))
-    ratio = ratio / of_work
+    ratio = np.bincount(code, cycles)[there] / np.bincount(code, work)[there]
     count = np.bincount(of_batch, minlength=num_classes)
     mean = np.bincount(of_batch, ratio, num_classes) / np.maximum(count, 1)
     relative = ratio / mean[of_batch] - 1

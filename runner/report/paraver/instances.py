@@ -69,8 +69,8 @@ def _events(
         is_end = records < count
         row = kept[records % max(count, 1)]
         starts = row[~is_end]
-        values = (each[starts] + 1 for each in (rows.kind, rows.instance_id, rows.creator_id))
-        values = (*values, *(each[starts] for each in since), rows.model[starts] + 1)
+        values = [each[starts] + 1 for each in (rows.kind, rows.instance_id, rows.creator_id)]
+        values += [*(each[starts] for each in since), rows.model[starts] + 1]
         texts = [
             part for each, value in zip(types[:-1], values, strict=True) for part in (f":{each}:", integers(value))
         ]
