@@ -12,7 +12,7 @@ from manyscale.models.machine import Node
 from manyscale.models.machine.processor import Cache, Tlb, data_caches
 from manyscale.models.memory.access_stream import Sites, accesses
 from manyscale.models.memory.amm.sdcm import HitRates
-from manyscale.models.memory.caches.counts import Counter
+from manyscale.models.memory.caches.counts import Counter, HierarchyCounts
 from manyscale.models.memory.caches.hierarchy import NO_TLBS, CacheHierarchy
 from manyscale.models.memory.caches.set_sampling import SetSample
 from manyscale.runner.errors import UserError
@@ -120,29 +120,57 @@ class Beyond:
     stream_ratio: float
 
 
-def beyond(batches: Batches, sites: Sites, node: Node, *, before: Batches | None) -> Beyond:
-    """Address translation and prefetching, simulated on one stream (``before`` as for ``simulate``). Raises UserError
-    for caches that cannot be."""
+def translated(
+    batches: Batches, sites: Sites, node: Node, *, before: Batches | None
+) -> tuple[HierarchyCounts, HierarchyCounts | None]:
+    """(As ``simulate``, with address translation beside; the same where ``beyond`` counts it, too, without prefetches,
+    up to the prefetcher: where no level further out took a line from a nearer one). Raises UserError for caches that
+    cannot be."""
     caches = data_caches(node.caches)
-    with_prefetcher = [name for name, cache in caches.items() if cache.prefetcher is not None]
-    if not with_prefetcher and not node.tlbs:
+    hierarchy = _hierarchy(caches, 1, sites, "virtual", 0, tlbs=node.tlbs)
+    taken = 0
+    for part in (before, batches):
+        hierarchy.reset_counts()
+        for block_ids, addresses in part() if part is not None else ():
+            hierarchy.feed_blocks(block_ids, addresses, sites)
+        nearer = hierarchy.counts().values[: _first_prefetching(caches) + 1]
+        taken += int(nearer[:, Counter.back_invalidations].sum())
+    counts = hierarchy.counts()
+    return counts, None if taken else counts
+
+
+def _first_prefetching(caches: Mapping[str, Cache]) -> int:
+    """The number of the first cache with a prefetcher; of the nearest where there is none."""
+    return next((level for level, cache in enumerate(caches.values()) if cache.prefetcher is not None), 0)
+
+
+def beyond(
+    batches: Batches, sites: Sites, node: Node, *, before: Batches | None, known: HierarchyCounts | None = None
+) -> Beyond:
+    """Address translation and prefetching, simulated on one stream (``before`` as for ``simulate``). ``known``: what
+    ``translated`` counted of it for this, if anything. Raises UserError for caches that cannot be."""
+    caches = data_caches(node.caches)
+    number = _first_prefetching(caches)
+    level = list(caches)[number]
+    fetches = caches[level].prefetcher is not None
+    if not fetches and not node.tlbs:
         return Beyond(None, 0.0)
-    level = (with_prefetcher or list(caches))[0]
-    up_to = dict(list(caches.items())[: list(caches).index(level) + 1])
-    misses = []
-    page_rates = None
-    for prefetches in (False, True) if with_prefetcher else (False,):
-        tlbs = {} if prefetches else node.tlbs
+    up_to = dict(list(caches.items())[: number + 1])
+
+    def counts_of(tlbs: Mapping[str, Tlb], *, prefetches: bool) -> HierarchyCounts:
         hierarchy = _hierarchy(up_to, 1, sites, "virtual", 0, tlbs=tlbs, prefetches=prefetches)
         _feed(hierarchy, batches, sites, before)
-        counts = hierarchy.counts()
-        misses.append(int(counts.misses(level).sum()))
-        if tlbs:
-            looked_up = max(int(counts.tlb_values[0].sum()), 1)
-            missed = counts.tlb_values[:, 1].sum(axis=(1, 2))
-            page_rates = HitRates(counts.tlbs, tuple(float(1 - each / looked_up) for each in missed))
-    saved = max(0, misses[0] - misses[-1])
-    return Beyond(page_rates, saved / misses[0] if misses[0] else 0.0)
+        return hierarchy.counts()
+
+    plain = known or counts_of(node.tlbs, prefetches=False)
+    page_rates = None
+    if node.tlbs:
+        looked_up = max(int(plain.tlb_values[0].sum()), 1)
+        missed = plain.tlb_values[:, 1].sum(axis=(1, 2))
+        page_rates = HitRates(plain.tlbs, tuple(float(1 - each / looked_up) for each in missed))
+    misses = int(plain.misses(level).sum())
+    left = int(counts_of({}, prefetches=True).misses(level).sum()) if fetches else misses
+    return Beyond(page_rates, max(0, misses - left) / misses if misses else 0.0)
 
 
 def hit_rates(served: np.ndarray, caches: Mapping[str, Cache]) -> HitRates:

@@ -129,15 +129,19 @@ def predict_stream(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
     simulates = num_accesses <= MOST_SIMULATED
     passes = _Passes([_COUNTED * num_accesses, simulates * num_accesses, _PREFETCHED * prefetched,
                       _EXECUTED * num_accesses])  # fmt: skip
+    known = None
     if simulates:
         passes.begin(1)
-        counters = simulated.simulate(
-            passes.watched(batches, num_accesses), streams.sites, data_caches(node.caches), before=before
-        )
+        watched = passes.watched(batches, num_accesses)
+        if prefetched == num_accesses:
+            counts, known = simulated.translated(watched, streams.sites, node, before=before)
+            counters = counts.values.sum(axis=2)
+        else:
+            counters = simulated.simulate(watched, streams.sites, data_caches(node.caches), before=before)
         reached = simulated.reached(counters).sum(axis=1)
     passes.begin(2)
     first = passes.watched(lambda: _first(batches, MOST_PREFETCHED), prefetched)
-    beyond = simulated.beyond(first, streams.sites, node, before=before)
+    beyond = simulated.beyond(first, streams.sites, node, before=before, known=known)
     per_block = np.bincount(streams.program.column("instructions", "block_id"), minlength=len(executions))
     num_instructions = int(executions @ per_block)
     names, part_ps, problem = "", np.empty(0, np.int64), ""
