@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -49,7 +49,11 @@ def tables(
     first = first_ids(schedules)
     of_rank = dict(enumerate(first.tolist()))
     own = of_rank if other is base else first_ids_of_detail(plan, cells, int(first[-1]))
-    placed = _cells(workload, plan, cells, schedules, replayed, own)
+    first_id = [
+        (of_rank if cell.get("is_of_run", [False])[0] else own)[place.rank]
+        for place, cell in zip(plan, cells, strict=True)
+    ]
+    placed = _cells(workload, plan, cells, schedules, replayed, first_id)
     found: dict[str, Any] = {"cores": _cores(workload, names, plan, placed, schedules, replayed, chosen, first)}
     if replayed.is_coupled:
         found["core_calls"] = _calls(workload, replayed.arrays)
@@ -62,19 +66,21 @@ def tables(
 
 def _cells(
     workload: Workload, plan: Sequence[Cell], cells: Sequence[Arrays], schedules: Sequence[Arrays], replayed: Replayed,
-    first_id: Mapping[int, int],
+    first_id: Sequence[int],
 ) -> list[tuple[np.ndarray, ...]]:  # fmt: skip
     """Of each cell the columns of its instances; core and times -1 where the run does not take its times.
-    ``first_id``: of each rank."""
+    ``first_id``: of each cell's rank."""
     phases: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     first: dict[int, int] = {}  # of the rank's next cell: which of its simulated phases the schedule knows
     found = []
-    for cell, simulated in zip(plan, cells, strict=True):  # in the order in which the schedules know their phases
+    for cell, simulated, number in zip(
+        plan, cells, first_id, strict=True
+    ):  # in the order in which the schedules know their phases
         rank, result = cell.rank, schedules[cell.rank]
         phase = first.get(rank, 0) + simulated["phase"]
         first[rank] = first.get(rank, 0) + len(simulated["makespan_ps"])
         before = np.empty(0, np.int64) if is_coupled(result) else result["simulated_before"]
-        own: dict[str, Any] = {"rank": rank, "first_id": first_id[rank], "model": simulated["model"]}
+        own: dict[str, Any] = {"rank": rank, "first_id": number, "model": simulated["model"]}
         if first[rank] <= len(before) and not np.any(before[phase] < 0) and _knows_times(simulated):
             if rank not in phases:
                 phases[rank] = _phases(workload, rank, result["compute_ps"], replayed)

@@ -17,7 +17,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node.cells.plan import CellPlan
 from manyscale.runner.predict.node.cells.profile_units import cell_inputs
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
-from manyscale.runner.predict.node.instance_ids import ids_in_rank
+from manyscale.runner.predict.node.instance_ids import ids_in_rank, rows_as_traced, traced_ids
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase_of_pieces
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from manyscale.runner.predict.node.cells.task_sampling import Found
 
 KIND: Final = "node-cell"
-VERSION: Final = 15  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 16  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 1}  # simulated operations per access
@@ -109,7 +109,8 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``predicted_ps``, ``traced_ps`` float64[types + 1]: time of pieces by type of the traced workload, instance 0 last.
     ``half_width``: relative, of the predicted time, by TaskPoint's samples. ``num_instructions``,
     ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
-    Per instance that ran: ``instance`` (task_instance_id), ``id`` and ``creator`` (instance_ids.py, of ``num_ids``),
+    Per instance that ran: ``instance`` (task_instance_id), ``id`` and ``creator`` (instance_ids.py, of ``num_ids``,
+    in the run's own numbers if ``is_of_run``),
     ``type``, ``instructions``, ``issued`` (a fused compare and branch are one), ``cycles``, ``first_misses``,
     ``second_misses``, ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps``, ``created_ps``,
     ``ready_ps`` since the cell's phase number ``phase`` began.
@@ -164,7 +165,15 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     base = _by_type(traced_program, traced_ps, ~traced_creates, first_traced, end_traced, own, number)
     phase = np.searchsorted(program.phase_first_instance, found.row, "right") - 1 - first
     begin = (np.cumsum(found.makespan_ps) - found.makespan_ps)[phase]
-    number, creator = ids_in_rank(program, found.row)
+    numbered, rows = program, found.row
+    if "traced" in inputs:
+        same = rows_as_traced(
+            program, (first, end), own_type(program.task_type), traced_program, (first_traced, end_traced)
+        )
+        if same is not None:
+            numbered, rows = traced_program, same[found.row]
+            found.arrays["instance"] = traced_ids(numbered.instance_id[rows], rows)
+    number, creator = ids_in_rank(numbered, rows)
     arrays = stored(
         {
             **found.arrays,
@@ -177,6 +186,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
             "id": number,
             "creator": creator,
             "num_ids": np.array([program.num_instances], np.int64),
+            "is_of_run": np.array([numbered is traced_program]),
             **{f"{name}_ps": found.arrays[f"{name}_ps"] - begin for name in ("start", "end", "created", "ready")},
         }
     )

@@ -112,6 +112,8 @@ def check_cores(cores, instances, frequency_hz):
     )
     assert all(row["created_ps"] <= row["ready_ps"] <= row["start_ps"] for row in shown)
     assert any(row["ready_ps"] < row["start_ps"] for row in shown)
+    last = max(row["instance_id"] for row in cores if row["model"] == "ratio")
+    assert max(duration) < last  # the detailed trace's instances have the run's numbers, none of their own behind these
     shown.sort(key=lambda row: (row["rank"], row["core"], row["start_ps"]))
     assert {row["core"] for row in shown} == {0, 1, 2, 3}
     for one, other in pairwise(shown):

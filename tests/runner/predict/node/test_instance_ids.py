@@ -15,6 +15,7 @@ from manyscale.runner.predict.node.instance_ids import (
     first_ids_of_detail,
     ids_in_rank,
     in_run,
+    rows_as_traced,
     traced_ids,
 )
 from manyscale.runner.predict.node.nested_rows import alone_on_cores
@@ -39,6 +40,35 @@ def test_ranks_follow_each_other_and_a_detailed_trace_all_of_them():
     plan = [Cell(rank, iteration, 0, 0, 1) for rank, iteration in ((0, 1), (0, 2), (2, 1))]
     cells = [{"num_ids": np.array([each])} for each in (6, 6, 9)]
     assert first_ids_of_detail(plan, cells, 17) == {0: 17, 2: 23}
+
+
+def program_of(phases, parent, task_type, flags=None):
+    """``phases``: of each phase the instances, of ``parent`` and ``task_type``; without the initial task."""
+    return SimpleNamespace(
+        num_instances=1 + len(parent), phase_first_instance=np.cumsum([1, *phases]),
+        parent=np.array([-1, *parent], np.int32), task_type=np.array([-1, *task_type], np.int32),
+        instance_flags=np.array([0, *(flags or [0] * len(parent))], np.uint8),
+    )  # fmt: skip
+
+
+@pytest.mark.theory
+def test_instances_of_a_detailed_trace_are_the_runs_where_they_are_the_same():
+    """The run has phases of 2, 3 and 1 instances, the detailed trace the second one alone: its 1 to 3 are 3 to 5, of
+    which the third was created by the second."""
+    traced = program_of([2, 3, 1], [0, 0, 0, 0, 4, 0], [0, 0, 0, 1, 1, 0])
+    detailed = program_of([3], [0, 0, 2], [0, 1, 1])
+    found = rows_as_traced(detailed, (0, 1), detailed.task_type, traced, (1, 2))
+    assert found.tolist() == [0, 3, 4, 5]
+    for other in (
+        program_of([4], [0, 0, 2, 0], [0, 1, 1, 0]),
+        program_of([1, 2], [0, 0, 2], [0, 1, 1]),
+        program_of([3], [0, 0, 1], [0, 1, 1]),
+        program_of([3], [0, 0, 0], [0, 1, 1]),
+        program_of([3], [0, 0, 2], [0, 1, 0]),
+        program_of([3], [0, 0, 2], [0, 1, 1], [0, 1, 0]),
+    ):
+        phases = (0, len(other.phase_first_instance) - 1)
+        assert rows_as_traced(other, phases, other.task_type, traced, (1, 2)) is None
 
 
 def by_hand(rows):
