@@ -178,7 +178,6 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "timeline": "manyscale.runner.run.parquet:write",
         "statistics": "manyscale.runner.report.statistics:write",
         "paraver": "manyscale.runner.report.paraver.ranks:write",
-        "paraver-gpu": "manyscale.runner.report.paraver.gpu:write",
         "perfetto": "manyscale.runner.report.perfetto.ranks:write",
         "report": "manyscale.runner.report.run_page:write",
         "point-report": "manyscale.runner.report.run_page:write_point",

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _HEADER = re.compile(
-    r"#Paraver \((\d\d/\d\d/\d{2,4}) at (\d\d:\d\d)\):(\d+)_ns:(\d+)\(([\d,]+)\):1:(\d+)\(([\d:,]+)\),(\d+)"
+    r"#Paraver \((\d\d/\d\d/\d{2,4}) at (\d\d:\d\d)\):(\d+)_ns:(\d+)\(([\d,]+)\):([12]):(\d+)\(([\d:,]+)\)"
+    r"(?:,1\((\d+):(\d+)\))?,(\d+)"
 )
 _LENGTHS = {"1": (8,), "3": (15,)}
 
@@ -27,11 +28,13 @@ class ParaverError(AssertionError):
 @dataclass
 class Trace:
     """What a trace says; numbers as they stand in it. ``states``: (begin, end, state) by thread, ``events``: (time,
-    {type: value}) by thread, in order, where a thread is (task, thread). ``messages``: rows of records of type 3."""
+    {type: value}) by thread, in order, where a thread is (task, thread); task 0 is the one of a second application,
+    which has ``others`` (threads, node). ``messages``: rows of records of type 3."""
 
     end: int
     cpus: list[int]  # of each node
     threads: list[tuple[int, int]]  # of each task: how many, on which node
+    others: tuple[int, int] | None = None
     states: dict[tuple[int, int], list[tuple[int, int, int]]] = field(default_factory=dict)
     events: dict[tuple[int, int], list[tuple[int, dict[int, int]]]] = field(default_factory=dict)
     messages: list[list[int]] = field(default_factory=list)
@@ -47,16 +50,20 @@ def check(path: Path) -> Trace:
     _need(match is not None, 1, f"no header: {first}")
     assert match is not None
     cpus = [int(each) for each in match[5].split(",")]
-    tasks = [each.split(":") for each in match[7].split(",")]
+    tasks = [each.split(":") for each in match[8].split(",")]
     _need(len(cpus) == int(match[4]), 1, "as many lists of CPUs as nodes")
-    _need(len(tasks) == int(match[6]) and all(len(each) == 2 for each in tasks), 1, "as many tasks as it says")
+    _need(len(tasks) == int(match[7]) and all(len(each) == 2 for each in tasks), 1, "as many tasks as it says")
     trace = Trace(int(match[3]), cpus, [(int(count), int(node)) for count, node in tasks])
-    _need(all(1 <= node <= len(cpus) and count > 0 for count, node in trace.threads), 1, "nodes of tasks")
+    _need((match[6] == "2") == (match[9] is not None), 1, "as many applications as it says")
+    if match[9] is not None:
+        trace.others = int(match[9]), int(match[10])
+    every = [*trace.threads, *([] if trace.others is None else [trace.others])]
+    _need(all(1 <= node <= len(cpus) and count > 0 for count, node in every), 1, "nodes of tasks")
     per_node = Counter[int]()
-    for count, node in trace.threads:
+    for count, node in every:
         per_node[node] += count
     _need([per_node[node] for node in range(1, len(cpus) + 1)] == cpus, 1, "a CPU for each thread on a node")
-    number = int(match[8])
+    number = int(match[11])
     for at, line in enumerate(rest[:number], start=2):
         head, *values = line.split(":")
         _need(head == "c" and all(each.isdigit() for each in values), at, f"no communicator: {line}")
@@ -93,12 +100,14 @@ def _read(trace: Trace, lines: list[str], first: int) -> None:
         last = (time, kind)
         ends = [values[1:5]] if kind != "3" else [values[1:5], values[7:11]]
         for cpu, application, task, thread in ends:
-            _need(application == 1 and 1 <= task <= len(trace.threads), at, "application and task")
-            count, node = trace.threads[task - 1]
+            is_other = application == 2 and task == 1 and trace.others is not None
+            _need(is_other or (application == 1 and 1 <= task <= len(trace.threads)), at, "application and task")
+            count, node = trace.others if is_other and trace.others is not None else trace.threads[task - 1]
+            task = 0 if is_other else task
             _need(1 <= thread <= count, at, "thread")
             _need(first_cpu[node - 1] <= cpu < first_cpu[node], at, "a CPU of the task's node")
             _need(cpu_of.setdefault((task, thread), cpu) == cpu, at, "a thread stays on its CPU")
-        who = values[3], values[4]
+        who = values[3] if values[2] == 1 else 0, values[4]
         if kind == "1":
             begin, end, state = values[5:]
             _need(begin < end <= trace.end, at, "a state's begin and end")
@@ -155,8 +164,7 @@ def _labels(path: Path, trace: Trace) -> None:
 
 
 def _names(path: Path, trace: Trace) -> None:
-    sizes = {"CPU": sum(trace.cpus), "NODE": len(trace.cpus), "TASK": len(trace.threads),
-             "THREAD": sum(count for count, _ in trace.threads)}  # fmt: skip
+    sizes = {"CPU": sum(trace.cpus), "NODE": len(trace.cpus), "TASK": len(trace.threads), "THREAD": sum(trace.cpus)}
     lines = _beside(path, ".row").read_text().splitlines()
     at = 0
     while at < len(lines):

@@ -15,7 +15,7 @@ from manyscale.runner.run import script
 from manyscale.runner.run.results import Result
 
 # kinds of traces, and what writes them
-TRACES: Final = {"paraver": ("paraver", "paraver-gpu"), "perfetto": ("perfetto",)}
+TRACES: Final = {"paraver": ("paraver",), "perfetto": ("perfetto",)}
 PAGE: Final = "report"
 POINT_PAGE: Final = "point-report"
 MOST_RECORDS: Final = 4_000_000  # states, messages, stretches of cores and launches of a run whose traces are written

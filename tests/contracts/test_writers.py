@@ -71,9 +71,9 @@ def of_launches():
 
 @pytest.mark.parametrize("name", names("writer"))
 def test_built_in(name, request):
-    special = {"paraver": "of_tasks", "paraver-gpu": "of_launches"}
-    result = request.getfixturevalue(special[name]) if name in special else None
-    check_writer(lookup("writer", name), result, parse=PARSERS.get(name))
+    results = [request.getfixturevalue(each) for each in ("of_tasks", "of_launches")] if name == "paraver" else [None]
+    for result in results:
+        check_writer(lookup("writer", name), result, parse=PARSERS.get(name))
 
 
 # accelsim's takes kernel launches alone: tests/runner/tracers/cuda/test_cuda_accelsim.py

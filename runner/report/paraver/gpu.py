@@ -1,64 +1,73 @@
-"""Kernel launches and SMs as a Paraver trace of its own: ``gpu.prv``, ``gpu.pcf`` and ``gpu.row``.
+"""Kernel launches and SMs in a run's Paraver trace, beside its ranks: a second application.
 
-One application and one task, a thread for the launches of each rank (where streams were replayed, one for each stream
-and each copy engine of a GPU, with its copies), and one for each SM: a state Running while a
-launch is under way or an SM holds blocks; an event KERNEL with the number of the kernel at the begin of a launch and 0
-at its end; an event RESIDENT with the number of blocks on an SM whenever that changes. Blocks are those of the first
-MAX_BLOCKS (report/gpu_blocks.py). Times are nanoseconds, rounded to nearest; the trace ends with the run.
+It has one task on a node of its own, a thread for the launches of each rank (where streams were replayed, one for each
+stream and each copy engine of a GPU, with its copies), and one for each SM: a state Running while a launch is under way
+or an SM holds blocks; an event KERNEL with the number of the kernel at the begin of a launch and 0 at its end; an event
+RESIDENT with the number of blocks on an SM whenever that changes. Blocks are those of the first MAX_BLOCKS
+(report/gpu_blocks.py). Times are nanoseconds, rounded to nearest.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.readers.paraver.labels import STATES
 from manyscale.runner.report.gpu_blocks import TimedBlocks, timed_blocks
 from manyscale.runner.report.gpu_tracks import GpuTracks, gpu_tracks
-from manyscale.runner.report.paraver.files import opened_prv
-from manyscale.runner.report.paraver.hierarchy import DATE
-from manyscale.runner.report.paraver.records import Records, nanoseconds, states, write_sorted
+from manyscale.runner.report.paraver.records import Records, nanoseconds, states
 from manyscale.runner.report.text_columns import integers, join, picked
 from manyscale.runner.run.results import Result
 
 KERNEL: Final = 63900000  # types of our own
 RESIDENT: Final = 63900001
+VIEWED: Final = {"Kernels and copies": KERNEL, "Resident thread blocks": RESIDENT}
 _RUNNING: Final = 1
 
 
-def write(result: Result, directory: Path) -> None:
-    """Write the three files; nothing where no kernel was launched. Equal results give equal bytes."""
+@dataclass(frozen=True)
+class GpuPart:
+    """``threads``: names of the second application's. ``states`` and ``events``: its records. ``kernels``: names by
+    number, from 1."""
+
+    threads: list[str]
+    states: list[Records]
+    events: list[Records]
+    kernels: list[str]
+
+    @property
+    def values(self) -> str:
+        """What the .pcf file has of it."""
+        names = "".join(f"{number}    {' '.join(name.split())}\n" for number, name in enumerate(self.kernels, start=1))
+        return (
+            f"\n\nEVENT_TYPE\n0    {KERNEL}    Kernel or copy\nVALUES\n0    End\n{names}\n"
+            f"EVENT_TYPE\n0    {RESIDENT}    Resident thread blocks\n"
+        )
+
+
+def part_of(result: Result, cpus: int) -> GpuPart | None:
+    """None where no kernel was launched. ``cpus``: how many CPUs ranks have, behind which these come."""
     launches = result.launches
     if launches is None or not launches.num_rows:
-        return
+        return None
     tracks = gpu_tracks(result) or _of_ranks(launches)
     blocks = timed_blocks(result)
     num_sms = 0 if blocks is None else int(blocks.sm.max()) + 1
-    threads = len(tracks.names) + num_sms
-    who = [f"{number + 1}:1:1:{number + 1}:" for number in range(threads)]
+    names = tracks.names + [f"SM {each}" for each in range(num_sms)]
+    who = [f"{cpus + number}:2:1:{number}:" for number in range(1, len(names) + 1)]
     begin, end = nanoseconds(tracks.start_ps), nanoseconds(tracks.end_ps)
-    row, code = tracks.track, tracks.label + 1
     keep = begin < end
-    place, begin, end, code = row[keep], begin[keep], end[keep], code[keep]
-    records = [
-        states(who, place, begin, end, np.full(len(place), _RUNNING)),
-        _events(who, np.tile(place, 2), np.concatenate((end, begin)), KERNEL, np.concatenate((0 * code, code))),
-    ]
+    place, begin, end, code = (each[keep] for each in (tracks.track, begin, end, tracks.label + 1))
+    running = [states(who, place, begin, end, np.full(len(place), _RUNNING))]
+    happens = [_events(who, np.tile(place, 2), np.concatenate((end, begin)), KERNEL, np.concatenate((0 * code, code)))]
     if blocks is not None:
-        records += _of_blocks(who, blocks, len(tracks.names))
-    last = max(int(end.max(initial=0)), int(nanoseconds(to_numpy(result.ranks.column("end_ps"))).max(initial=0)))
-    with opened_prv(directory / "gpu.prv") as file:
-        file.write(f"#Paraver ({DATE}):{last}_ns:1({threads}):1:1({threads}:1)\n".encode())
-        write_sorted(file, records)
-    (directory / "gpu.pcf").write_text(_configuration(tracks.labels), encoding="utf-8", errors="backslashreplace")
-    labels = tracks.names + [f"SM {each}" for each in range(num_sms)]
-    text = "".join(f"{label}\n" for label in labels)
-    levels = (f"LEVEL CPU SIZE {threads}\n{text}", "LEVEL NODE SIZE 1\nGPU\n", f"LEVEL THREAD SIZE {threads}\n{text}")
-    (directory / "gpu.row").write_text("\n".join(levels), encoding="utf-8", errors="backslashreplace")
+        of_blocks = _of_blocks(who, blocks, len(tracks.names))
+        running.append(of_blocks[0])
+        happens.append(of_blocks[1])
+    return GpuPart(names, running, happens, tracks.labels)
 
 
 def _of_ranks(launches: pa.Table) -> GpuTracks:
@@ -100,14 +109,3 @@ def _events(who: list[str], place: np.ndarray, time: np.ndarray, kind: int, valu
         return join(picked(prefix, place[rows]), integers(time[rows]), f":{kind}:", integers(value[rows]), "\n")
 
     return Records(time, time, lines)
-
-
-def _configuration(kernels: list[str]) -> str:
-    lines = ["DEFAULT_OPTIONS", "", "LEVEL THREAD", "UNITS NANOSEC", "", "STATES"]
-    lines += [f"{number}    {name}" for number, name, _ in STATES]
-    lines += ["", "STATES_COLOR"]
-    lines += [f"{number}    {{{','.join(map(str, colour))}}}" for number, _, colour in STATES]
-    lines += ["", "EVENT_TYPE", f"0    {KERNEL}    Kernel", "VALUES", "0    End"]
-    lines += [f"{number}    {' '.join(name.split())}" for number, name in enumerate(kernels, start=1)]
-    lines += ["", "EVENT_TYPE", f"0    {RESIDENT}    Resident thread blocks"]
-    return "\n".join(lines) + "\n"

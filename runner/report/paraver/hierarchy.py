@@ -2,11 +2,12 @@
 
 One application, a task for each rank. A rank whose cores are shown has a thread for each of them, the first of which is
 the one that communicates; any other rank has one thread. A node has a CPU for each thread of the ranks on it, rank by
-rank: two ranks never share one.
+rank: two ranks never share one. What GPUs do is a second application, whose task is on a last node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -49,9 +50,9 @@ class Hierarchy:
         """Of the first thread of each rank."""
         return [self.who[first] for first in self.first[:-1].tolist()]
 
-    def header(self, workload: Workload, end_ns: int) -> str:
-        """First line of the trace, and its communicators."""
-        cpus = ",".join(map(str, np.bincount(self.node, self.width).astype(np.int64).tolist()))
+    def header(self, workload: Workload, end_ns: int, on_gpus: int = 0) -> str:
+        """First line of the trace, and its communicators. ``on_gpus``: threads of the second application."""
+        cpus = [*np.bincount(self.node, self.width).astype(np.int64).tolist(), *[on_gpus] * (on_gpus > 0)]
         tasks = ",".join(
             f"{width}:{node + 1}" for width, node in zip(self.width.tolist(), self.node.tolist(), strict=True)
         )
@@ -62,14 +63,18 @@ class Hierarchy:
             for number, group in enumerate(groups, start=1)
             if len(group)
         ]
-        nodes = f"{len(self.node_numbers)}({cpus})"
-        return f"#Paraver ({DATE}):{end_ns}_ns:{nodes}:1:{len(self.node)}({tasks}),{len(lines)}\n" + "".join(lines)
+        applications = f"{len(self.node)}({tasks})"
+        if on_gpus:
+            applications += f",1({on_gpus}:{len(cpus)})"  # as mpi2prv and Paraver's kernel join them
+        nodes = f"{len(cpus)}({','.join(map(str, cpus))})"
+        head = f"#Paraver ({DATE}):{end_ns}_ns:{nodes}:{1 + (on_gpus > 0)}:{applications},{len(lines)}\n"
+        return head + "".join(lines)
 
-    def names(self) -> str:
-        """The .row file: names of CPUs, nodes and threads."""
+    def names(self, on_gpus: Sequence[str] = ()) -> str:
+        """The .row file: names of CPUs, nodes and threads, ``on_gpus`` last."""
         order = np.argsort(self.node, kind="stable")
         of_cpu = np.repeat(self.node_numbers[self.node[order]], self.width[order])
-        total = int(self.first[-1])
+        total = int(self.first[-1]) + len(on_gpus)
         cpus = "".join(f"{cpu}.node{node}\n" for cpu, node in enumerate(of_cpu.tolist(), start=1))
         nodes = "".join(f"node{node}\n" for node in self.node_numbers.tolist())
         threads = "".join(
@@ -77,8 +82,10 @@ class Hierarchy:
             for rank, width in enumerate(self.width.tolist(), start=1)
             for thread in range(1, width + 1)
         )
+        more = "".join(f"{name}\n" for name in on_gpus)
+        num_nodes = len(self.node_numbers) + (len(on_gpus) > 0)
         return (
-            f"LEVEL CPU SIZE {total}\n{cpus}\n"
-            f"LEVEL NODE SIZE {len(self.node_numbers)}\n{nodes}\n"
-            f"LEVEL THREAD SIZE {total}\n{threads}"
+            f"LEVEL CPU SIZE {total}\n{cpus}{more}\n"
+            f"LEVEL NODE SIZE {num_nodes}\n{nodes}{'GPUs' + chr(10) if on_gpus else ''}\n"
+            f"LEVEL THREAD SIZE {total}\n{threads}{more}"
         )

@@ -2,7 +2,7 @@
 
 Format: BSC's "Paraver: Parallel Program Visualization and Analysis tool; Trace file description" (2001) as Extrae
 writes it. One application, a task per rank with a thread per core where cores are shown, else one (hierarchy.py); what
-cores did is in instances.py.
+cores did is in instances.py. Streams of GPUs and their SMs are a second one (gpu.py).
 
 * Times are nanoseconds, rounded to nearest. States that round to no duration are left out.
 * Every MPI operation has an event at its begin and one of value 0 at its end, those without duration too. They are on
@@ -33,6 +33,7 @@ from manyscale.runner.report.core_rows import CoreRows, core_rows
 from manyscale.runner.report.operation_times import column, receive_rows
 from manyscale.runner.report.paraver.calls import Calls, calls_of, waiting
 from manyscale.runner.report.paraver.files import opened_prv
+from manyscale.runner.report.paraver.gpu import VIEWED, part_of
 from manyscale.runner.report.paraver.hierarchy import Hierarchy
 from manyscale.runner.report.paraver.instances import computing, records_of
 from manyscale.runner.report.paraver.records import Records, nanoseconds, states, write_sorted
@@ -48,16 +49,21 @@ def write(result: Result, directory: Path) -> None:
     who = threads.who_of_ranks
     instances = [] if rows is None else records_of(rows, threads)
     calls = calls_of(result, threads)
+    gpu = part_of(result, int(threads.first[-1]))
+    on_gpus = [] if gpu is None else gpu.threads
     records = [_states(result, who, rows, calls), *instances[:1], waiting(calls, threads.who)]
-    records += [_events(result, calls, threads.who), *instances[1:], _communications(result, calls, threads.who)]
+    records += [] if gpu is None else gpu.states
+    records += [_events(result, calls, threads.who), *instances[1:], *([] if gpu is None else gpu.events)]
+    records.append(_communications(result, calls, threads.who))
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
     with opened_prv(directory / "trace.prv") as file:
-        file.write(threads.header(result.workload, end_ns).encode())
+        file.write(threads.header(result.workload, end_ns, len(on_gpus)).encode())
         write_sorted(file, records)
     names = "" if rows is None else labels.of_instances(rows.types, rows.models)
+    names += "" if gpu is None else gpu.values
     (directory / "trace.pcf").write_text(labels.configuration() + names, encoding="utf-8", errors="backslashreplace")
-    (directory / "trace.row").write_text(threads.names())
-    write_views(directory, rows)
+    (directory / "trace.row").write_text(threads.names(on_gpus), encoding="utf-8", errors="backslashreplace")
+    write_views(directory, rows, {} if gpu is None else VIEWED)
 
 
 def _hierarchy(result: Result, rows: CoreRows | None) -> Hierarchy:

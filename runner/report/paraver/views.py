@@ -148,10 +148,11 @@ def _composed(of_thread: str) -> str:
     )
 
 
-def write_views(directory: Path, rows: CoreRows | None) -> None:
-    """Write the views that a run's trace has something for: without cores, the first alone, without task types."""
+def write_views(directory: Path, rows: CoreRows | None, more: Mapping[str, int]) -> None:
+    """Write the views that a run's trace has something for: without cores, the first alone, without task types.
+    ``more``: events of the first, by the titles of their windows."""
     events = {"Task types on cores": labels.TASK_TYPE, "Model that times are from": labels.MODEL}
-    files = {"timeline": timeline(events if rows is not None else {})}
+    files = {"timeline": timeline((events if rows is not None else {}) | dict(more))}
     if rows is not None:
         files["task-times"] = task_times()
         _add_waits(files["task-times"])

@@ -7,6 +7,7 @@ import json
 import re
 
 import numpy as np
+import paraver_check
 import pytest
 from gpu_launches import Launch, gpu_workload
 
@@ -52,19 +53,20 @@ def test_perfetto_shows_launches_and_blocks(directory):
 
 
 def test_paraver_shows_launches_and_how_many_blocks_are_resident(directory):
-    lines = (directory / "gpu.prv").read_text().splitlines()
-    last = round(sum((5200, 5010, 5200, 5100)) * PS / 1000)
-    assert re.fullmatch(rf"#Paraver \(.*\):({last - 1}|{last}|{last + 1})_ns:1\(5\):1:1\(5:1\)", lines[0])
-    end = round(5200 * PS / 1000)
-    assert f"1:1:1:1:1:0:{end}:1" in lines
-    assert "2:1:1:1:1:0:63900000:1" in lines
-    begin = round(5000 * PS / 1000)
-    assert f"2:2:1:1:2:{begin}:63900001:1" in lines  # SM 0
-    assert f"2:2:1:1:2:{round(5015 * PS / 1000)}:63900001:0" in lines
-    times = [int(line.split(":")[5]) for line in lines[1:]]
-    assert times == sorted(times)
-    assert (directory / "gpu.row").read_text().splitlines()[1:4] == ["launches of rank 0", "SM 0", "SM 1"]
-    assert "2    b" in (directory / "gpu.pcf").read_text()
+    """As an application beside the rank's: its CPU is the first, on a node of its own."""
+    trace = paraver_check.check(directory / "trace.prv")
+    last = sum((5200, 5010, 5200, 5100)) * PS / 1000
+    assert trace.end == pytest.approx(last, abs=1)
+    assert (trace.cpus, trace.threads, trace.others) == ([1, 5], [(1, 1)], (5, 2))
+    assert trace.states[0, 1][0] == (0, round(5200 * PS / 1000), 1)
+    assert trace.events[0, 1][0] == (0, {63900000: 1})
+    resident = [(time, pairs[63900001]) for time, pairs in trace.events[0, 2]]  # SM 0
+    assert (round(5000 * PS / 1000), 1) in resident
+    assert (round(5015 * PS / 1000), 0) in resident
+    lines = (directory / "trace.row").read_text().splitlines()
+    assert lines[2:5] == ["launches of rank 0", "SM 0", "SM 1"]
+    assert lines[lines.index("LEVEL NODE SIZE 2") + 2] == "GPUs"
+    assert "2    b" in (directory / "trace.pcf").read_text()
 
 
 def test_blocks_that_overlap_on_an_sm_take_lanes_of_their_own():

@@ -224,7 +224,9 @@ def test_timelines_have_a_track_for_each_stream_and_engine(write_trace, run_laun
     for each in slices:
         found[names[each["tid"]]].append((each["name"], each["args"]["launch_id"], each["args"]["bytes"]))
     assert found == expected
-    assert (tmp_path / "out" / "gpu.row").read_text().splitlines()[1:4] == list(expected)
+    rows = (tmp_path / "out" / "trace.row").read_text().splitlines()
+    assert rows[2:5] == list(expected)
+    assert "1.node0" in rows[1]
 
 
 @pytest.mark.theory
