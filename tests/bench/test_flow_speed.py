@@ -139,7 +139,7 @@ def test_whole_process(
     command = [sys.executable, "-m", "manyscale", "run", "--workload", str(shipped.folder() / f"{name}.tar.zst")]
     command += ["--target", target, "--model", "network=flow", "--executor", "local", "--no-report"]
     ours = []
-    for run in range(5):
+    for run in range(3):
         shutil.rmtree(cache / "units", ignore_errors=True)
         ours.append(cpu_of([*command, "--cache", str(cache), "-o", str(tmp_path / f"run{run}")]))
     theirs = simgrid(name, target)

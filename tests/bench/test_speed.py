@@ -33,7 +33,7 @@ from manyscale.runner.study.targets import resolve_target
 pytestmark = pytest.mark.bench
 
 SIMGRID_SECONDS = 3.57  # where the bounds were set
-RUNS = 5
+RUNS = 3  # of whole processes, each beside SimGrid's
 KERNEL_RUNS = 25  # of some milliseconds each: a shared machine disturbs single ones twofold
 
 
