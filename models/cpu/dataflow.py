@@ -56,6 +56,7 @@ from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.cpu.served_levels import ServedLevels
 from manyscale.models.kernels import read_only
 from manyscale.models.machine import Node
+from manyscale.models.machine.hardware_threads import of_one_thread
 from manyscale.models.machine.processor import Core, Prefetcher, data_caches, needed
 from manyscale.models.memory.access_stream import access_sites, sites_of
 from manyscale.models.workload import Workload
@@ -94,7 +95,8 @@ class DataflowParameters:
 
 
 class Dataflow:
-    """One core that executes pieces of a stream one after another.
+    """One core that executes pieces of a stream one after another; of several threads of a core, one, on the node that
+    ``of_one_thread`` leaves it (models/machine/hardware_threads.py).
 
     ``warm`` shows a piece to caches and branch predictor, ``execute`` runs it. Raises ValueError where the workload
     has no instructions, or the node lacks a parameter.
@@ -178,7 +180,7 @@ def predict_stream(
 ) -> Runtime:
     """Time of ``batches``, consecutive pieces of a stream of ``workload``'s blocks from any source, scaled to
     ``num_instructions`` (None: as many as they hold), after ``warm_up``, which takes none."""
-    core = Dataflow(workload, node)
+    core = Dataflow(workload, of_one_thread(node))
     for block_ids, addresses in warm_up:
         core.warm(block_ids, addresses)
     for block_ids, addresses in batches:
@@ -191,7 +193,7 @@ def predict(workload: Workload, node: Node, parameters: DataflowParameters = Dat
     detail = workload.detail
     if detail is None:
         raise ValueError("the workload has no detailed level; trace it with --level detailed")
-    core = Dataflow(workload, node)
+    core = Dataflow(workload, of_one_thread(node))
     bounds = detail.execution_bounds()
     pieces = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
     total = int(workload.column("segments", "num_instructions").sum())
@@ -247,7 +249,7 @@ def _limits(node: Node, core: Core, frequency_hz: float) -> tuple[tables.Limits,
     rings[tables.LOADED], rings[tables.STORED] = core.load_buffer, core.store_buffer
     rings[tables.VECTORS] = core.vector_registers
     limits = tables.Limits(
-        slot=1 / core.width,
+        slot=core.hardware_threads / core.width,
         files=np.array(
             [
                 [1 / core.loads_per_cycle, 1 / core.stores_per_cycle, general],
@@ -257,7 +259,7 @@ def _limits(node: Node, core: Core, frequency_hz: float) -> tuple[tables.Limits,
         access=_occupancy(core.accesses_per_cycle),
         forward=_occupancy(core.forwarded_loads_per_cycle),
         repeat=core.repeated_accesses * _occupancy(core.accesses_per_cycle),
-        fetch=1.0 if core.fetch_bytes else 0.0,
+        fetch=float(core.hardware_threads) if core.fetch_bytes else 0.0,
         string=_occupancy(core.string_bytes_per_cycle),
         vector_load=core.vector_load_cycles,
         misprediction=core.misprediction_cycles,

@@ -24,6 +24,10 @@ _FREE: Final = left_short(
 _PREDICTED: Final = left_short("every branch is taken to be predicted (node.core.misprediction)")
 _TRANSLATION: Final = left_short("address translation takes no time (node.tlbs)")
 WALKS: Final = left_short("walks of page tables do not wait for each other (node.tlbs)")
+EQUAL_THREADS: Final = left_open(
+    "threads of a core are taken to be alike, each with an equal part of the core and its caches "
+    "(node.core.hardware_threads)"
+)
 _ROWS: Final = left_open("every line takes node.main_memory's latency, whether its DRAM row is open or not")
 _NO_TIMES: Final = LeavesOut(
     Severity.forbids,
@@ -52,6 +56,7 @@ BURST: Final = Domain(
         "neighbours": APART,
         "sockets": APART,
         "unlike-cores": TAKES,
+        "hardware-threads": APART,
         "address-translation": APART,
         "prefetchers": APART,
         "dram-rows": APART,
@@ -69,6 +74,7 @@ DETAILED: Final = Domain(
         "neighbours": _NEIGHBOURS,
         "sockets": TAKES,
         "unlike-cores": _ONE_KIND,
+        "hardware-threads": Refuses("simulates one thread on each core; leave node.core.hardware_threads out"),
         "address-translation": _TRANSLATION,
         "prefetchers": TAKES,
         "dram-rows": TAKES,
@@ -93,6 +99,7 @@ AMM: Final = Domain(
         **DETAILED.features,
         "tasks": left_open("task instances run one after the other, as they were traced"),
         "sockets": left_short("memory of other sockets is as near as the own one's"),
+        "hardware-threads": EQUAL_THREADS,
         "address-translation": WALKS,
         "dram-rows": _ROWS,
     },

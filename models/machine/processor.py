@@ -264,6 +264,8 @@ class Core(Strict):
 
     width: Count
     """Instructions that enter the reorder buffer per cycle."""
+    hardware_threads: Count = 1
+    """Threads of each core that execute at once, all alike: each has an equal part of the core and its caches."""
     commit: CountOrNone = 0
     """Instructions that leave it per cycle. 0: as many as enter."""
     reorder_buffer: Count

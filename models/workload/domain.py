@@ -40,6 +40,7 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "neighbours": "ranks that share a node, and with it caches and memory",
         "sockets": "a target whose sockets are apart (node.numa)",
         "unlike-cores": "a target with several kinds of cores in a node (node.core_kinds)",
+        "hardware-threads": "a target whose cores execute several threads at once (node.core.hardware_threads)",
         "address-translation": "a target that names its TLBs",
         "prefetchers": "a target whose caches prefetch",
         "dram-rows": "a target that names rows and banks of its DRAM",

@@ -125,6 +125,7 @@ def _of_cores(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -
         "neighbours": np.count_nonzero(np.bincount(node_of_rank)[node_of_rank] > 1),
         "sockets": node.numa is not None and study.mapping.cores_per_rank > node.cores_per_socket,
         "unlike-cores": len(node.core_kinds),
+        "hardware-threads": core is not None and core.hardware_threads > 1,
         "address-translation": len(node.tlbs),
         "prefetchers": sum(cache.prefetcher is not None for cache in data_caches(node.caches).values()),
         "dram-rows": memory is not None and memory.dram is not None,

@@ -146,7 +146,10 @@ def core_code(workload: Workload, core: Core, wanted: np.ndarray | None = None) 
 def kept_core_code(
     workload: Workload, core: Core, wanted: np.ndarray | None = None
 ) -> tuple[CoreCode, tuple[Note, ...]]:
-    """As ``core_code``; work units of a study share what it compiles."""
+    """As ``core_code``; work units of a study share what it compiles. Raises ValueError for a core with several
+    threads."""
+    if core.hardware_threads > 1:
+        raise ValueError("node.core.hardware_threads: this model simulates one thread of a core; leave it out")
     tables = ("blocks", "instructions", "block_accesses")
     key = (core.model_dump_json(), *(table_digest(workload.tables[name]) for name in tables))
     if wanted is not None and key not in _codes:

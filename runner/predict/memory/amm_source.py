@@ -20,6 +20,7 @@ from manyscale.models.cpu import amm_phases, dataflow, domains
 from manyscale.models.cpu.amm_phases import PhaseTimes, pieces_of
 from manyscale.models.cpu.dataflow import Dataflow
 from manyscale.models.machine import Machine, Node
+from manyscale.models.machine.hardware_threads import of_one_thread
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.memory.access_stream import accesses, sites_of
 from manyscale.models.memory.amm import amm
@@ -151,7 +152,7 @@ def predict_pieces(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
     Results, of the pieces that lie there: ``piece`` int32[], their numbers, ascending, and ``predicted_ps`` int64[].
     """
     stream: PhaseStream = inputs["stream"]
-    node = Node.model_validate(parameters["node"])
+    node = of_one_thread(Node.model_validate(parameters["node"]))
     form = parameters["form"]
     detail = stream.open()
     if form == "overlap":

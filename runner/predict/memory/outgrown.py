@@ -20,6 +20,7 @@ from manyscale.models.cpu.dataflow import Dataflow
 from manyscale.models.cpu.dataflow_tables import SEEN_SHIFT, TRANSLATION_SHIFT
 from manyscale.models.cpu.served_levels import ServedLevels
 from manyscale.models.machine import Machine, Node
+from manyscale.models.machine.hardware_threads import of_one_thread
 from manyscale.models.machine.processor import Cache, data_caches, needed
 from manyscale.models.memory.access_stream import Sites, access_sites, accesses
 from manyscale.models.memory.amm.moved_distances import MovedDistances
@@ -81,7 +82,7 @@ def predict_outgrown(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
     parts. O(instructions + accesses log(distinct lines))."""
     streams: ProgramStreams = inputs["streams"]
     outgrown: Outgrown | None = inputs.get("outgrown")
-    node = Node.model_validate(parameters["node"])
+    node = of_one_thread(Node.model_validate(parameters["node"]))
     batches = streams.batches({"run": parameters["run"]})
     _, executions = counted(batches, streams.sites)
     per_block = np.bincount(streams.program.column("instructions", "block_id"), minlength=len(executions))

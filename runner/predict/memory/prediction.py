@@ -215,6 +215,9 @@ class Predictor:
         ``cost`` is what outgrown caches cost (seconds an instruction, by cause), None where none are."""
         sdcm = self._sdcm(grown)
         notes, how, executions = list(grown.notes), instance, grown.executions
+        core = self._machine.node.core
+        if core is not None and core.hardware_threads > 1:
+            notes.append(domains.EQUAL_THREADS.note("hardware-threads", self._machine.name))
         if isinstance(instance, NestInstance):
             assert self._streams.nest is not None
             how = "the program is an affine loop nest; its stream at this input was made again"

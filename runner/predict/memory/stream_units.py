@@ -13,6 +13,7 @@ import numpy as np
 from manyscale.models.cpu import dataflow
 from manyscale.models.cpu.dataflow import Dataflow, DataflowParameters
 from manyscale.models.machine import Machine, Node
+from manyscale.models.machine.hardware_threads import of_one_thread
 from manyscale.models.machine.processor import data_caches
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.amm.sdcm import HitRates
@@ -120,7 +121,7 @@ class _Passes:
 def predict_stream(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit. Results: as ``answer`` reads them."""
     streams: ProgramStreams = inputs["streams"]
-    node, steady = Node.model_validate(parameters["node"]), parameters["steady"]
+    node, steady = of_one_thread(Node.model_validate(parameters["node"])), parameters["steady"]
     batches = streams.batches(parameters["place"])
     before = streams.end_of(parameters["place"], MOST_BEFORE) if steady else None
     num_accesses, executions = counted(batches, streams.sites)

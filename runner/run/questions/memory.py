@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from manyscale.models.machine import Machine
+from manyscale.models.machine.hardware_threads import of_one_thread
 from manyscale.models.memory.amm.amm import AmmParameters
 from manyscale.models.memory.amm.block_probabilities import count_transitions
 from manyscale.models.workload.notes import Note, in_order
@@ -54,6 +55,7 @@ def predict(
     """
     workers = workers or Workers()
     machine, content = target_named(target)
+    machine = machine.model_copy(update={"node": of_one_thread(machine.node)})
     training = read_training(inputs, form, workers.folder, workers.progress)
     if transitions is not None:
         transitions.check(training.sites.num_blocks)
@@ -128,6 +130,7 @@ def profile(
     workers.progress(0, 0, "reading")
     workload = read_workload(WorkloadChoice(path=trace, format=form), workers.folder)
     machine, _ = target_named(target)
+    machine = machine.model_copy(update={"node": of_one_thread(machine.node)})
     all_streams, sites = streams_of(workload, trace)
     streams = _chosen(all_streams, rank, thread, trace)
     unit = granularity_bytes(granularity, machine)

@@ -125,6 +125,23 @@ def test_independent_instructions_of_one_class_take_its_throughput(kind: Kind, e
 
 
 @pytest.mark.theory
+def test_each_of_two_threads_of_a_core_has_half_of_what_they_share():
+    """Twice the time for what the width, a unit or bandwidth bounds, none for a chain; half of a cache's lines."""
+    alone = node(memory_bandwidth=64, line_fill_buffers=64)
+    both = node(hardware_threads=2, memory_bandwidth=64, line_fill_buffers=64)
+    free = workload([Op(Kind.int_alu, (), (k,)) for k in range(8)])
+    assert cycles(free, both, [0] * 1000) == pytest.approx(2 * 8 / 4, abs=0.01)
+    divided = workload([Op(Kind.fp_div, (), (32 + k,)) for k in range(8)])
+    assert cycles(divided, both, [0] * 1000) == pytest.approx(2 * 8 * 5, rel=0.01)
+    chain = workload([Op(Kind.fp_add, (32, 33), (32,))] * 4)
+    assert cycles(chain, both, [0] * 1000) == pytest.approx(12, abs=0.01)
+    again = workload([Op(Kind.int_alu, (7, 1), (7,)), load(1)])  # the next address waits for the data
+    addresses = np.arange(2000) % 48 * LINE  # of 64 lines that the first cache holds, 32 are left
+    assert cycles(again, alone, [0] * 2000, addresses, warm=True) == pytest.approx(4 + 1, rel=0.01)
+    assert cycles(again, both, [0] * 2000, addresses, warm=True) == pytest.approx(14 + 1, rel=0.02)
+
+
+@pytest.mark.theory
 def test_divisions_and_roots_share_their_unit():
     both = workload([Op(Kind.fp_div, (), (32,)), Op(Kind.fp_sqrt, (), (33,))])
     assert cycles(both, node(), [0] * 1000) == pytest.approx(5 + 0.25, rel=0.01)
