@@ -85,8 +85,13 @@ def stage(plan: CellPlan, case: Case, profiles: Finished | None, costs: Finished
 
 
 def check_machine(machine: Machine) -> None:
-    """Raises UserError for a machine that lacks what simulated cores read."""
+    """Raises UserError for a machine that lacks what simulated cores read, or whose cores have several threads."""
     node = machine.node
+    if node.core is not None and node.core.hardware_threads > 1:
+        raise UserError(
+            f"{machine.name}: simulated cores execute one thread each, not {node.core.hardware_threads} "
+            "(node.core.hardware_threads); leave it out, or use model.cpu: amm"
+        )
     known = (("frequency", node.frequency_hz), ("main_memory", node.main_memory), ("core", node.core))
     missing = [key for key, value in known if value is None]
     caches = data_caches(node.caches)

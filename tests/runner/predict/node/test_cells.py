@@ -7,8 +7,10 @@ from rank_events import Recorder
 
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.node.cells.cell_units import check_machine
 from manyscale.runner.predict.node.cells.plan import WHOLE, detailed_segments, plan_cells
 from manyscale.runner.study import parse_study
+from manyscale.runner.study.targets import build_machine, target_named
 
 
 def region(recorder: Recorder) -> None:
@@ -71,3 +73,11 @@ def test_a_function_traced_alone_has_no_place_and_is_refused():
     study = parse_study({"workload": {"path": "a"}, "target": "laptop", "model": {"cpu": "detailed"}}, "study")
     with pytest.raises(UserError, match=r"no place between operations.*--sampling intervals=full"):
         plan_cells(workload, workload, study, "a")
+
+
+def test_cores_with_several_threads_are_refused():
+    _, content = target_named("marenostrum3")
+    check_machine(build_machine(dict(content), "marenostrum3"))
+    content["node"]["core"]["hardware_threads"] = 2
+    with pytest.raises(UserError, match=r"one thread each, not 2 \(node.core.hardware_threads\)"):
+        check_machine(build_machine(dict(content), "marenostrum3"))
