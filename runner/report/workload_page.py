@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from manyscale.models.workload.notes import Note
+from manyscale.runner.kernel_names import function_name
 from manyscale.runner.report import figures
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.text import cards_html, duration, escape, items, notes_html, percent, size
@@ -30,7 +31,7 @@ def text(name: str, value: Any) -> str:
     """A value as its name says: a time, a size, a share, a count or a text; "-" for NaN."""
     unit = _unit(name)
     if isinstance(value, str):
-        return value
+        return function_name(value) if name == "kernel" else value
     if value != value:
         return "-"
     if unit == "ps":

@@ -29,7 +29,7 @@ class _Look(NamedTuple):
 
 _LOOKS: Final = {
     "ranks": _Look("line", "rank", "rank", "compute (s)", {"compute": "compute_ps"}, 1e-12),
-    "message_sizes": _Look("bar", "first_bytes", "bytes of a message, from", "messages", {"messages": "messages"}),
+    "message_sizes": _Look("bar", "from_bytes", "bytes of a message, from", "messages", {"messages": "messages"}),
     "iterations": _Look("line", "iteration", "iteration", "compute of a rank (s)", {"compute": "compute_ps"}, 1e-12),
     "task_types": _Look("box", "task_type", "", "time of an instance (s)", {}, 1e-12, "log"),
     "speed_up": _Look(
@@ -79,7 +79,7 @@ def workload(name: str, table: pa.Table) -> dict[str, Any] | None:
 def _boxes(look: _Look, table: pa.Table) -> dict[str, Any]:
     low, middle, high = (
         [max(float(f"{value * look.scale:.6g}"), 1e-12) for value in table.column(name).to_pylist()]
-        for name in ("fifth_percentile_ps", "median_ps", "ninetyfifth_percentile_ps")
+        for name in ("percentile_5_ps", "median_ps", "percentile_95_ps")
     )
     names = [_short(each) for each in table.column("task_type").to_pylist()]
     box = {

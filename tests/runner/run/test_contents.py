@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,15 @@ from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.report import figures, workload_page
-from manyscale.runner.run.questions.contents import communication, contents, launches, profiles, task_graph, uses
+from manyscale.runner.run.questions.contents import (
+    communication,
+    compute,
+    contents,
+    launches,
+    profiles,
+    task_graph,
+    uses,
+)
 
 CHOLESKY = Path(__file__).parents[2] / "data" / "detail" / "cholesky-4.omt.xz"
 LAP_PS = 10
@@ -69,6 +78,21 @@ def test_a_cholesky_of_four_by_four_blocks() -> None:
     chart = found._chart()
     assert chart is not None
     assert chart["data"]
+
+
+def test_ranks_count_the_instances_that_the_source_creates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Implicit tasks apart, as the section on tasks does; where a trace has none, nothing is said of them."""
+    own = forked()
+    offsets = np.append(own.rank_offsets, own.num_operations)  # the second rank is empty
+    workload = SimpleNamespace(column=own.column, send_rows=own.send_rows, num_ranks=2, rank_offsets=offsets)
+    found = compute.ranks(workload)
+    assert found is not None
+    assert found.tables["ranks"].column("task_instances").to_pylist() == [4, 0]
+    assert len(own.column("tasks", "rank")) > 4
+    monkeypatch.setattr(compute, "created", lambda workload: workload.column("tasks", "rank") < 0)
+    without = compute.ranks(workload)
+    assert without is not None
+    assert "task_instances" not in without.tables["ranks"].column_names
 
 
 def test_critical_path_with_what_the_creator_does_before_and_after_a_wait() -> None:
@@ -230,7 +254,7 @@ def test_figures_of_long_tables_say_what_they_leave_out() -> None:
 
 def test_sizes_of_messages_by_powers_of_two() -> None:
     table = communication._by_size(np.array([0, 1, 2, 3, 4, 1023, 1024]))
-    assert table.column("first_bytes").to_pylist() == [0, 1, 2, 4, 512, 1024]
+    assert table.column("from_bytes").to_pylist() == [0, 1, 2, 4, 512, 1024]
     assert table.column("messages").to_pylist() == [1, 1, 2, 1, 1, 1]
     assert table.column("sent_bytes").to_pylist() == [0, 1, 5, 4, 1023, 1024]
 

@@ -47,7 +47,7 @@ def _by_size(size: np.ndarray) -> pa.Table:
     there = np.flatnonzero(count)
     first = np.where(there > 0, np.int64(1) << np.maximum(there - 1, 0), 0)
     return columns(
-        first_bytes=first, messages=count[there], sent_bytes=sent[there], messages_share=shares(count[there]),
+        from_bytes=first, messages=count[there], sent_bytes=sent[there], messages_share=shares(count[there]),
         sent_share=shares(sent[there]),
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.columns import one_chunk, to_numpy
 from manyscale.models.workload.iterations import find_iterations
 from manyscale.runner.run.questions.contents.section import Section, Value, columns
+from manyscale.runner.run.questions.contents.tasks import created
 from manyscale.runner.run.questions.iterations import iteration_figures
 
 _MIN_REPEATS: Final = 3
@@ -61,13 +62,15 @@ def ranks(workload: Workload) -> Section | None:
     }
     if mean:
         facts["load_balance_ratio"] = mean / float(compute.max())
+    are_created = created(workload)
+    instances = np.bincount(workload.column("tasks", "rank")[are_created], minlength=workload.num_ranks)
     table = columns(
         rank=np.arange(workload.num_ranks),
         compute_ps=compute,
         operations=np.diff(workload.rank_offsets),
         messages_sent=np.bincount(sender, minlength=workload.num_ranks),
         sent_bytes=sent,
-        task_instances=np.bincount(workload.column("tasks", "rank"), minlength=workload.num_ranks),
+        **({"task_instances": instances} if are_created.any() else {}),
     )
     note = "Load balance: mean over longest compute of a rank. Messages are those between two ranks; collectives apart."
     return Section("ranks", facts, {"ranks": table}, note)

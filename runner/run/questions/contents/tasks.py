@@ -16,7 +16,7 @@ from manyscale.runner.run.questions.contents.task_graph import GraphOfRank, grap
 _NOT_CREATED: Final = int(TaskFlag.implicit) | int(TaskFlag.initial) | int(TaskFlag.taskwait)
 
 
-def _created(workload: Workload) -> np.ndarray:
+def created(workload: Workload) -> np.ndarray:
     """bool[tasks]: instances that the source creates, without implicit tasks and those that stand for a taskwait."""
     flags = workload.column("tasks", "flags")
     return (flags & _NOT_CREATED) == 0
@@ -24,17 +24,17 @@ def _created(workload: Workload) -> np.ndarray:
 
 def has_tasks(workload: Workload) -> bool:
     """Whether there is anything that more than one core of a rank could do."""
-    return bool(workload.tables["loops"].num_rows) or bool(_created(workload).any())
+    return bool(workload.tables["loops"].num_rows) or bool(created(workload).any())
 
 
 def tasks(workload: Workload) -> Section | None:
     """Instances by type: how many, and how long they took."""
-    created = _created(workload)
-    if not created.any():
+    are_created = created(workload)
+    if not are_created.any():
         return None
     names = type_names(workload)
     kind, time, rank, flags = (
-        workload.column("tasks", name)[created] for name in ("task_type_id", "cpu_ps", "rank", "flags")
+        workload.column("tasks", name)[are_created] for name in ("task_type_id", "cpu_ps", "rank", "flags")
     )
     facts: dict[str, Value] = {
         "instances": len(kind),
@@ -71,9 +71,9 @@ def _by_type(kind: np.ndarray, time: np.ndarray, names: list[str]) -> pa.Table:
         cpu_ps=np.array([row[2] for row in rows]),
         time_share=shares(np.array([row[2] for row in rows])),
         mean_ps=np.array([row[3] for row in rows]),
-        fifth_percentile_ps=np.array([row[4] for row in rows]),
+        percentile_5_ps=np.array([row[4] for row in rows]),
         median_ps=np.array([row[5] for row in rows]),
-        ninetyfifth_percentile_ps=np.array([row[6] for row in rows]),
+        percentile_95_ps=np.array([row[6] for row in rows]),
         spread_ratio=np.array([row[7] for row in rows]),
     )
 
@@ -197,8 +197,8 @@ def _ratio(work: int, span: int) -> float:
 
 def _busiest(workload: Workload) -> int:
     time = np.zeros(workload.num_ranks, np.int64)
-    created = _created(workload)
-    np.add.at(time, workload.column("tasks", "rank")[created], workload.column("tasks", "cpu_ps")[created])
+    are_created = created(workload)
+    np.add.at(time, workload.column("tasks", "rank")[are_created], workload.column("tasks", "cpu_ps")[are_created])
     np.add.at(time, workload.column("loop_chunks", "rank"), workload.column("loop_chunks", "cpu_ps"))
     if not time.any():
         time = np.bincount(workload.column("events", "rank"), minlength=workload.num_ranks)
