@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -32,8 +34,9 @@ ROUTES: Final = ("qemu", "valgrind")
 EMULATOR: Final = "qemu-x86_64"
 ARM_EMULATOR: Final = "qemu-aarch64"
 # the processor that QEMU shows: of x86-64 the most capable one, since programs may use AVX2; of AArch64 one without
-# SVE, which is not known here
+# SVE, whose loads and stores QEMU before 8.2 makes without telling plugins
 _PROCESSORS: Final = {EMULATOR: "max", ARM_EMULATOR: "neoverse-n1"}
+_LATER_INTERFACE: Final = 9  # QEMU 9.0 takes no plugins of interface version 1 any more
 _EM_AARCH64: Final = 183
 _ARM_LIBRARIES: Final = Path("/usr/aarch64-linux-gnu")  # Debian's, of its cross compiler
 # The dynamic linker looks all functions up when the program starts, not inside what is measured.
@@ -78,6 +81,11 @@ def record_foreign(
     if not output.is_file():
         raise UserError(
             f"{output}: {ARM_EMULATOR} left no trace (exit status {status}); does {words[0]} run {command[0]}?"
+        )
+    if status == -signal.SIGILL:
+        raise UserError(
+            f"{command[0]}: has instructions that a Neoverse N1 does not have, such as SVE's, whose accesses QEMU does "
+            "not tell; build it without, or record it where it runs by DynamoRIO (format drmemtrace)"
         )
     seen = qemu_trace.read(output)
     time_ps = round((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e12)
@@ -200,7 +208,20 @@ def _emulator(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise UserError(f"{name} is not installed; install it (Debian: qemu-user) or use another route")
+    version = re.search(r" version (\d+)\.(\d+)", _told(found, "--version"))
+    if version and int(version[1]) >= _LATER_INTERFACE:
+        raise UserError(
+            f"{found}: is QEMU {version[1]}.{version[2]}, whose plugins have a later interface than is known here; "
+            "install QEMU 6.0 to 8.2 (Debian 12: qemu-user), or use another route"
+        )
+    if "-plugin" not in _told(found, "-h"):
+        raise UserError(f"{found}: is built without plugins; install one that has them, or use another route")
     return found
+
+
+def _told(program: str, option: str) -> str:
+    done = subprocess.run([program, option], capture_output=True, text=True, errors="replace", check=False)
+    return done.stdout
 
 
 def lackey_command(program: Sequence[str], output: Path, region: str | None = None) -> list[str]:

@@ -3,7 +3,8 @@
 Registers have the numbers that models know (``models/cpu/dataflow_code.py``): general ones and flags below 32, the
 stack pointer 4, the flags 16, vector registers 32 to 63. So x0 to x3 and x5 to x15 have their own numbers, x4 has 17,
 x16 and x17 have 18 and 19, x19 to x30 have 20 to 31. x18, which the platform reserves, and the zero register are left
-out: nothing waits for them. The disassembler is capstone (extra ``trace``). Of SVE nothing is known: class ``other``.
+out: nothing waits for them. The disassembler is capstone (extra ``trace``); SVE's instructions are told by how they are
+written (``scalable.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from manyscale.models.workload.detail_tables import InstructionClass as Kind
+from manyscale.runner.readers.binaries import scalable
 from manyscale.runner.readers.binaries.instructions import FLAGS, Instruction, need
 
 _STACK_POINTER: Final = 4
@@ -43,7 +45,6 @@ _KINDS: Final = tuple(
         (r"cs\w+|cinc|cinv|cneg|ccm[np]", Kind.int_alu),
     )
 )
-_SCALABLE: Final = re.compile(r"\b[zp]\d+\b")
 _COMPARES: Final = re.compile(r"cm[np]|tst|f?ccm\w+|fcmpe?")
 _OF_VECTORS: Final = {Kind.int_alu: Kind.simd_int, Kind.int_mul: Kind.simd_int, Kind.other: Kind.simd_int}
 _READ_FLAGS: Final = re.compile(r"b\..*|f?cs\w+|cinc|cinv|cneg|f?ccm\w+|(adc|sbc|ngc)s?")
@@ -51,15 +52,16 @@ _WRITE_FLAGS: Final = re.compile(r"(add|sub|and|bic|neg|adc|sbc|ngc)s|cm[np]|tst
 
 
 class Disassembler:
-    """Instructions of AArch64 code."""
+    """Instructions of AArch64 code. ``vector_bytes``: length of SVE's vectors where it ran, 0 where not known."""
 
-    def __init__(self) -> None:
+    def __init__(self, vector_bytes: int = 0) -> None:
+        self._vector_bytes = vector_bytes
         capstone = need()
         self._code = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
         self._code.detail = True
         self._register = capstone.CS_OP_REG
         self._registers: dict[int, int] = {}
-        self.num_unknown = 0  # instructions of SVE, or not known to capstone, so far
+        self.num_unknown = self.num_scalable = 0  # instructions not known to capstone, and of SVE, so far
 
     def disassemble(self, code: bytes, address: int) -> Iterator[Instruction]:
         """The instructions of ``code``, which stands at ``address``; one that is not known is ``other``. O(bytes)."""
@@ -73,10 +75,9 @@ class Disassembler:
 
     def _instruction(self, each: Any) -> Instruction:
         name, operands = each.mnemonic, each.op_str
+        if scalable.is_scalable(name, operands):
+            return self._scalable(each)
         kind = next((kind for pattern, kind in _KINDS if pattern.fullmatch(name)), Kind.other)
-        if _SCALABLE.search(operands):
-            self.num_unknown += 1
-            return Instruction(each.address, each.size, Kind.other, 1, (), ())
         if _VECTOR.search(operands):
             kind = _OF_VECTORS.get(kind, kind)
         sources, destinations = self._accessed(each, name, kind)
@@ -85,6 +86,18 @@ class Disassembler:
         lanes = _LANES.search(operands)
         return Instruction(
             each.address, each.size, kind, int(lanes[1]) if lanes else 1, tuple(sorted(sources - {-1})),
+            tuple(sorted(destinations - {-1})),
+        )  # fmt: skip
+
+    def _scalable(self, each: Any) -> Instruction:
+        self.num_scalable += 1
+        name, operands = each.mnemonic, each.op_str
+        read, written, sets_flags = scalable.accessed(name, operands)
+        sources, destinations = ({register_number(one) for one in names} for names in (read, written))
+        destinations |= {FLAGS} if sets_flags else set()
+        return Instruction(
+            each.address, each.size, scalable.kind_of(name, operands),
+            scalable.lanes_of(operands, self._vector_bytes), tuple(sorted(sources - {-1})),
             tuple(sorted(destinations - {-1})),
         )  # fmt: skip
 

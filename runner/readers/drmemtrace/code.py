@@ -53,7 +53,7 @@ def instructions_of(
     if missing:
         text = f"the bytes of instructions of {missing} blocks are not in the trace"
         notes.append(changes("instructions-unknown", text, count=missing, errs=Errs.short))
-    return instructions_table(codes, starts, notes, is_arm=is_arm)
+    return instructions_table(codes, starts, notes, is_arm=is_arm, vector_bytes=vector_bytes)
 
 
 def is_decoded(kinds: set[int]) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from manyscale.models.workload import PHASES_SCHEMA, PhaseKind, Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.detail_tables import BLOCKS_SCHEMA, INSTRUCTIONS_SCHEMA
-from manyscale.models.workload.notes import Errs, Note, changes
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.binaries import aarch64, symbols
 from manyscale.runner.readers.binaries.instructions import Disassembler, Instruction
@@ -233,12 +233,12 @@ def _static_tables(
 
 
 def instructions_table(
-    codes: list[bytes], addresses: np.ndarray, notes: list[Note], *, is_arm: bool = False
+    codes: list[bytes], addresses: np.ndarray, notes: list[Note], *, is_arm: bool = False, vector_bytes: int = 0
 ) -> pa.Table:
-    """The table ``instructions`` of blocks, of x86-64 code (or AArch64's) that stands at ``addresses``; empty, with a
-    note, where capstone is not installed."""
+    """The table ``instructions`` of blocks, of x86-64 code (or AArch64's, with SVE's vectors of ``vector_bytes``) that
+    stands at ``addresses``; empty, with a note, where capstone is not installed."""
     try:
-        disassembler = aarch64.Disassembler() if is_arm else Disassembler()
+        disassembler = aarch64.Disassembler(vector_bytes) if is_arm else Disassembler()
     except UserError as error:
         notes.append(changes("instructions-unknown", f"instructions are not known: {error}", errs=Errs.short))
         return INSTRUCTIONS_SCHEMA.empty_table()
@@ -251,8 +251,13 @@ def instructions_table(
         rows += [(block, instruction) for instruction in decoded[key]]
     if isinstance(disassembler, aarch64.Disassembler) and disassembler.num_unknown:
         count = disassembler.num_unknown
-        text = f"{count} instructions, of SVE or unknown ones, have no class, and nothing waits for their registers"
+        text = f"{count} instructions are not known: they have no class, and nothing waits for their registers"
         notes.append(changes("instructions-unknown", text, count=count))
+    if isinstance(disassembler, aarch64.Disassembler) and disassembler.num_scalable:
+        count = disassembler.num_scalable
+        length = f"of {8 * vector_bytes} bits" if vector_bytes else "of a length that it does not say"
+        text = f"the trace has SVE's vectors {length}: with others the program executes other numbers of instructions"
+        notes.append(informs("vector-length", text, count=count))
     columns = [
         to_arrow(np.array([block for block, _ in rows], np.int32)),
         to_arrow(np.array([int(one.kind) for _, one in rows], np.int8)),

@@ -119,6 +119,20 @@ def test_instructions_of_aarch64(tmp_path: Path) -> None:
 
 
 @pytest.mark.theory
+def test_vectors_of_sve_have_the_length_of_their_trace(tmp_path: Path) -> None:
+    """ld1d {z1.d}, p0/z, [x1, x4, lsl #3] and fmul z1.s, z2.s, z3.s with vectors of 512 bits: 8 and 16 lanes, and an
+    access of 64 bytes."""
+    vectors = (MARKER, 36, 64)
+    workload = read(
+        tmp_path, *head(kind=0x208), vectors,
+        (ENCODING, 4, 0xA5E44021), (PLAIN, 4, 0x100), (READ, 64, 0x9000), (ENCODING, 4, 0x65830841), (PLAIN, 4, 0x104),
+    )  # fmt: skip
+    assert workload.column("instructions", "lanes").tolist() == [8, 16]
+    assert workload.tables["block_accesses"].column("bytes").to_pylist() == [64]
+    assert "of 512 bits" in {note.code: note.text for note in workload.notes}["vector-length"]
+
+
+@pytest.mark.theory
 def test_threads_are_task_instances(tmp_path: Path) -> None:
     """Two files of a process with three threads, of which one file holds two, in turns; and another process."""
     folder = tmp_path / "app" / "trace"

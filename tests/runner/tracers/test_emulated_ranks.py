@@ -16,6 +16,7 @@ from tracer_programs import PROGRAMS, Mpi, need, need_libomp
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.operation_tables import KIND_NAMES
+from manyscale.runner.errors import UserError
 from manyscale.runner.tracers import emulated, launch
 from manyscale.runner.tracers.build import NATIVE
 
@@ -136,3 +137,29 @@ def test_a_program_of_aarch64(
     refused = traced([program], "--level", "tasks")
     assert refused.status == 2
     assert "is a program of AArch64" in refused.err
+
+
+def test_sve_is_refused_with_what_records_it(traced: Callable[..., Any], compiled: Callable[..., Path]) -> None:
+    need(emulated.ARM_EMULATOR, "aarch64-linux-gnu-gcc")
+    program = compiled(
+        PROGRAMS / "detail" / "dot.c", "aarch64-linux-gnu-gcc", "-O3", "-ffast-math", "-march=armv8.2-a+sve", "-static"
+    )
+    refused = traced([program], "--level", "detailed", "--route", "qemu")
+    assert refused.status == 2
+    assert "SVE" in refused.err.splitlines()[-1]
+    assert "drmemtrace" in refused.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "message"),
+    [("10.0.2", "-plugin", "is QEMU 10.0, whose plugins"), ("7.2.22", "-cpu", "is built without plugins")],
+)
+def test_emulators_that_cannot_record_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, options: str, message: str
+) -> None:
+    fake = tmp_path / emulated.EMULATOR
+    fake.write_text(f'#!/bin/sh\n[ "$1" = -h ] && echo "{options}" || echo "qemu-x86_64 version {version}"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(UserError, match=message):
+        emulated.qemu_command(["/bin/true"], tmp_path / "out", cache=tmp_path)
