@@ -76,7 +76,10 @@ def intervals_of(workload: Workload) -> IntervalPopulation:
     """The intervals of a profile. Raises ValueError if it has none."""
     rows = workload.tables["intervals"]
     if not rows.num_rows:
-        raise ValueError("has no intervals; a profile of basic-block vectors (.bb) has them")
+        raise ValueError(
+            "has no intervals; a profile of basic-block vectors (.bb) has them, as of manyscale profile --interval N "
+            "of a trace of --level detailed, or valgrind --tool=exp-bbv"
+        )
     of_row, thread = (to_numpy(rows.column(name)).astype(np.int64) for name in ("interval_id", "thread"))
     number, at = np.unique(of_row, return_inverse=True)
     threads = int(thread.max()) + 1

@@ -80,8 +80,8 @@ def burst(case: Case) -> PhaseSource:
     if kinds and not case.traced.tables["events"].num_rows:
         raise UserError(
             f"target {case.machine.name}: has several kinds of cores (node.core_kinds), on which task instances are "
-            f"scheduled, and {study.workload.path} has none; trace the program with `manyscale trace --level tasks`, "
-            "or leave node.core_kinds out"
+            f"scheduled, and {study.workload.path} has none; record them with manyscale trace --level tasks "
+            "-o DIR -- PROGRAM (with OpenMP), or leave node.core_kinds out"
         )
     chosen = study.options(RuntimeSystem) != RuntimeSystem() or study.ipc_correction.task_types
     if not (wide or jitter or repeats or kinds or chosen):
@@ -94,8 +94,9 @@ def burst(case: Case) -> PhaseSource:
     if not case.traced.tables["events"].num_rows:
         what = f"{study.mapping.cores_per_rank} cores a rank" if wide else "its runtime system"
         raise UserError(
-            f"{study.workload.path}: has no task level, so nothing is known to schedule on {what}; trace the program "
-            "with `manyscale trace --level tasks`, or leave mapping.cores_per_rank and runtime out"
+            f"{study.workload.path}: has no task level, so nothing is known to schedule on {what}; record it "
+            "with manyscale trace --level tasks -o DIR -- PROGRAM (with OpenMP), or leave mapping.cores_per_rank and "
+            "runtime out"
         )
     return simulated(case)
 
@@ -123,8 +124,8 @@ def _with_launches(case: Case, cores: PhaseSource) -> PhaseSource:
     if study.mapping.launches is None and not case.traced.tables["launches"].num_rows:
         if study.model.gpu is not None or study.sampling.launches != "full" or study.sampling.blocks != "full":
             raise UserError(
-                f"{study.workload.path}: has no kernel launches, which model.gpu and sampling.launches are about; name "
-                "a folder with a kernelslist.g, or leave these keys out"
+                f"{study.workload.path}: has no kernel launches, which model.gpu and sampling.launches are about; "
+                "record them with manyscale trace --level gpu -o DIR -- PROGRAM, or leave these keys out"
             )
         return cores
     if case.traced is not case.workload:

@@ -44,8 +44,8 @@ def interval_unit(
     if not len(rows):
         known = ", ".join(map(str, np.unique(of_rank[of_rank >= 0]).tolist())) or "none"
         raise ValueError(
-            f"nothing of rank {rank} was traced in detail (of these was: {known}); see `manyscale trace --level "
-            "detailed`"
+            f"nothing of rank {rank} was traced in detail (of these was: {known}); record it with manyscale trace "
+            "--level detailed --ranks LIST -o DIR -- PROGRAM"
         )
     inside = rows[iteration[rows] >= 0]
     rows = inside if len(inside) else rows

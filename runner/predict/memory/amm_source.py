@@ -235,8 +235,8 @@ def _check_workload(workload: Workload, place: str) -> None:
         )
     if not shows_instructions(workload).any():
         raise UserError(
-            f"{place}: its blocks show no instructions, which model cpu: amm needs; trace the program with `manyscale "
-            "trace --level detailed`"
+            f"{place}: its blocks show no instructions, which model cpu: amm needs; traces of Valgrind and those "
+            "without code have none: record it with manyscale trace --level detailed --route qemu -o DIR -- PROGRAM"
         )
 
 

@@ -68,8 +68,8 @@ def streams_of(workload: Workload, place: str) -> tuple[list[Stream], Sites]:
     one without any access."""
     if workload.detail is None:
         raise UserError(
-            f"{place}: has no detailed level, which tells what was accessed; trace with --level detailed, or give a "
-            "memory trace (lackey, qemu-trace, sancov-npz)"
+            f"{place}: has no detailed level, which tells what was accessed; record it with manyscale trace --level "
+            "detailed -o DIR -- PROGRAM, or give a memory trace (lackey, qemu-trace, drmemtrace, sancov-npz)"
         )
     rank, thread = workload.column("segments", "rank"), workload.column("segments", "thread")
     num_accesses, num_blocks = workload.column("segments", "num_accesses"), workload.column("segments", "num_blocks")

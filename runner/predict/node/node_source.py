@@ -174,7 +174,10 @@ class NodeSource(PhaseSource):
         return [restored(each) for each in done[cell_units.KIND].results] if cell_units.KIND in done else []
 
     def _ratios(self, cells: Sequence[Arrays]) -> TypeRatios:
-        return cell_units.ratios(self._cells, cells, self._case.traced)
+        case = self._case
+        if case.traced is not case.workload and not case.traced.column("phases", "duration_ps").any():
+            raise UserError(f"{case.study.workload.path}: has no times, and cannot be repeated (workload.repeat)")
+        return cell_units.ratios(self._cells, cells, case.traced)
 
     def _simulated(self, cells: Sequence[Arrays]) -> dict[int, schedule_units.Simulated]:
         """Of each rank with cells: the makespans of the phases that lie in them."""

@@ -29,6 +29,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream
 from manyscale.runner.readers.goal import order as goal_order
 from manyscale.runner.readers.goal import tokens as goal_tokens
+from manyscale.runner.readers.goal.cycles import cycle_in
 from manyscale.runner.readers.goal.head import BINARY, COMMENT, HEAD_BYTES, NUM_RANKS, schedule_of
 from manyscale.runner.readers.goal.tokens import CALCULATION, Problem, Statements
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -38,6 +39,7 @@ GRAPH_NOTE: Final = informs(
     "unordered-operations",
     "no order of the operations stands for their dependencies: only the network model loggops can replay them",
 )
+_SHOWN: Final = 6  # lines of a cycle
 _UNIT: Final = re.compile(rb"time unit:\s*(\d{1,12})\s*(ps|ns|us)\b")
 _PS: Final = {b"ps": 1, b"ns": 1000, b"us": 1_000_000}
 _PORTALS: Final = re.compile(r"\s*(?:\w+\s*:\s*)?(put|append|get|tput|tappend|tget|test|nop)\b")
@@ -156,6 +158,22 @@ class _Tables:
             len(self.kind), self.after, self.before, columns["on_start"]
         )
         self.after = np.repeat(np.arange(len(self.kind), dtype=np.int32), np.diff(self.offsets))
+        self._check_cycles(columns["line"])
+
+    def _check_cycles(self, line: np.ndarray) -> None:
+        """Raises UserError, naming the lines, for operations that require each other. (What stands in the file before
+        all that requires it is none.)"""
+        if not np.any(self.before >= self.after):
+            return
+        found = cycle_in(len(self.kind), self.after, self.before)
+        if found:
+            lines = line[found].tolist()
+            shown = ", which requires ".join(f"line {each}" for each in [*lines[:_SHOWN], lines[0]])
+            more = f" (and {len(lines) - _SHOWN} more)" if len(lines) > _SHOWN else ""
+            raise UserError(
+                f"{self.path}:{lines[0]}: the operation requires itself, a cycle in rank {self.rank[found[0]]}: "
+                f"{shown}{more}; take one of these dependencies out"
+            )
 
     def workload(self) -> Workload:
         waited_before = np.full(len(self.kind), -1, np.int32)

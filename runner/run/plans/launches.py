@@ -75,7 +75,10 @@ def population_of(
     table that does not fit, ValueError for a workload without launches and for those that cannot be sampled."""
     rows = np.arange(workload.tables["launches"].num_rows)
     if not len(rows):
-        raise ValueError("has no kernel launches; a trace of Accel-Sim's tracer and a profiler's counters have them")
+        raise ValueError(
+            "has no kernel launches; record them with manyscale trace --level gpu -o DIR -- PROGRAM, or give one of "
+            "Accel-Sim's tracer or a profiler's counters"
+        )
     launch_id = workload.column("launches", "launch_id")
     known = None
     if cycles is not None:

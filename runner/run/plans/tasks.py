@@ -44,6 +44,7 @@ from manyscale.sampling.taskpoint.options import TaskPointChoice
 from manyscale.sampling.taskpoint.state import VALID, TaskPoint, TaskPointParameters, new_taskpoint
 
 TASKPOINT: Final = "taskpoint"
+_RECORD: Final = "record it with manyscale trace --level detailed -o DIR -- PROGRAM"
 _LIKE: Final = "grass-high-performance"  # whose lines profiles are in, where no target is named
 
 
@@ -60,7 +61,7 @@ def planned(request: PlanRequest) -> Planned:
     rules, place = request.rules_of(TaskRules), request.path
     workload = request.read()
     if workload.detail is None:
-        raise UserError(f"{place}: has no detailed level, which classes of task instances follow from; trace with it")
+        raise UserError(f"{place}: has no detailed level, which classes of task instances follow from; {_RECORD}")
     program, arrays, predicted, machine = _profiled(workload, rules, request)
     profiles = profiles_from(arrays)
     simulated = profiles.num_instructions > 0
@@ -72,7 +73,9 @@ def planned(request: PlanRequest) -> Planned:
     row = np.flatnonzero(simulated)
     row = row[row > 0]  # the initial task is no instance to choose
     if not len(row):
-        raise UserError(f"{place}: no task instance was traced in detail; trace a program with tasks")
+        raise UserError(
+            f"{place}: no task instance was traced in detail; {_RECORD}, where PROGRAM has OpenMP tasks or loops"
+        )
     row = row[np.argsort(profiles.order[row], kind="stable")]
     instructions = profiles.num_instructions[row]
     cycles = instructions.astype(np.float64) if predicted is None else cycles[row]

@@ -102,7 +102,7 @@ def efficiencies(
     if not workload.is_measured:
         raise UserError(
             f"{workload.name}: the trace does not say when its operations began and ended; its efficiencies need a "
-            "measured trace (Paraver, OTF2, DUMPI), or those of a predicted run"
+            "measured trace (manyscale trace -o DIR -- PROGRAM, or Paraver, OTF2, DUMPI), or a predicted run"
         )
     run_time = int(workload.column("measured", "end_ps").max(initial=0))
     useful = _useful_ps(workload)

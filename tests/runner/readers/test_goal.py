@@ -208,6 +208,12 @@ class TestErrors:
             ("x: calc 1\nx requires", 4, "expected a label"),
             ("x: calc 1\nx requires x y", 4, "expected the end of the line"),
             ("x: calc 1\nx requires y", 4, "a label is not defined in rank 0"),
+            ("x: calc 1\nx requires x", 3, "a cycle in rank 0: line 3, which requires line 3;"),
+            (
+                "w: calc 1\nx: calc 1\ny: calc 1\nz: calc 1\nx requires w\nx requires z\nz irequires y\ny requires x",
+                4,
+                "a cycle in rank 0: line 4, which requires line 6, which requires line 5, which requires line 4;",
+            ),
             ("x: calc 1\nx: calc 2", 4, "the label is given twice"),
             ("calc 1 cpu 1", 3, "only cpu 0 and nic 0"),
             ("send 8b to 1 nic 2", 3, "only cpu 0 and nic 0"),

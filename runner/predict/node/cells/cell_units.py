@@ -14,7 +14,7 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node.cells.plan import CellPlan
+from manyscale.runner.predict.node.cells.plan import WHOLE, CellPlan
 from manyscale.runner.predict.node.cells.profile_units import cell_inputs
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
 from manyscale.runner.predict.node.instance_ids import ids_in_rank, rows_as_traced, traced_ids
@@ -226,7 +226,10 @@ def _by_type(
 def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeRatios:
     """What cells show of each task type. An initial task that executes next to nothing there (of all instructions,
     however few of the others' were sampled), but takes its traced time in the runtime system, shows nothing of itself.
-    Raises UserError where nothing follows from the cells."""
+    Of a workload without any times, of which cells hold all, nothing is left for ratios. Raises UserError where nothing
+    follows from the cells."""
+    if _is_untimed(traced):
+        return _of_untimed(plan, results, traced)
     own = sum(int(result["type_instructions"][-1]) for result in results)
     total = sum(int(result["num_instructions"][0]) for result in results)
     shows = np.ones(traced.tables["task_types"].num_rows + 1)
@@ -239,6 +242,26 @@ def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeR
         return type_ratios(cells, len(plan.ranks.element_id), traced_spread(traced))
     except ValueError as error:
         raise UserError(f"{plan.detail.name}: {error}") from None
+
+
+def _is_untimed(workload: Workload) -> bool:
+    """Whether the trace's tool recorded no times, or a run that was over too soon for its clock."""
+    columns = (("phases", "duration_ps"), ("tasks", "cpu_ps"), ("loop_chunks", "cpu_ps"))
+    return not any(workload.column(*place).any() for place in columns)
+
+
+def _of_untimed(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeRatios:
+    """Ratios that nothing is multiplied by. Raises UserError where cells do not hold all."""
+    if {cell.rank for cell in plan.cells if cell.iteration == WHOLE} != set(range(traced.num_ranks)):
+        raise UserError(
+            f"{traced.name}: the trace has no times, from which those of what is not simulated follow; record it with "
+            "manyscale trace --level detailed --route qemu -o DIR -- PROGRAM, or sample neither ranks nor iterations"
+        )
+    types = traced.tables["task_types"].num_rows + 1
+    inside = max(float(result["half_width"][0]) for result in results)
+    return TypeRatios(
+        np.ones((len(plan.ranks.element_id), types)), np.full(types, inside), 1.0, np.zeros(types, np.bool_)
+    )
 
 
 def traced_spread(workload: Workload) -> np.ndarray:
