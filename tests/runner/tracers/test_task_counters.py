@@ -73,10 +73,12 @@ def test_faults_and_waits_of_each_task_and_chunk_are_counted(
     assert 0 < clock * 1000 <= 1.5 * sum(workload.column("tasks", "cpu_ps"))
 
 
-def test_a_page_is_read_by_the_kernels_protocol(compiled: Callable[..., Path]) -> None:
-    program = compiled(PROGRAMS / "tracer" / "event_page.c", "gcc", "-O2", f"-I{build.NATIVE}")
+@pytest.mark.parametrize("name", ["event_page.c", "counter_group.c"])
+def test_counters_are_read_by_the_kernels_protocol(compiled: Callable[..., Path], name: str) -> None:
+    """Against a processor and a kernel that are made up: one page; a group, its errors, and time off hardware."""
+    program = compiled(PROGRAMS / "tracer" / name, "gcc", "-O1", f"-I{build.NATIVE}")
     done = subprocess.run([program], check=False)
-    assert done.returncode == 0, f"event_page.c:{done.returncode}"
+    assert done.returncode == 0, f"{name}:{done.returncode}"
 
 
 @pytest.mark.slow

@@ -228,7 +228,7 @@ def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeR
     however few of the others' were sampled), but takes its traced time in the runtime system, shows nothing of itself.
     Of a workload without any times, of which cells hold all, nothing is left for ratios. Raises UserError where nothing
     follows from the cells."""
-    if _is_untimed(traced):
+    if not any(result["traced_ps"].any() for result in results) and _is_untimed(traced):
         return _of_untimed(plan, results, traced)
     own = sum(int(result["type_instructions"][-1]) for result in results)
     total = sum(int(result["num_instructions"][0]) for result in results)
