@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import Field, SerializeAsAny, model_validator
 
 from manyscale.models.machine.blocks import Extensible
-from manyscale.models.machine.processor import Cache, Core, CoreKind, MainMemory, Numa, Tlb
+from manyscale.models.machine.core_kinds import CoreKind, check_caches, spelled_out
+from manyscale.models.machine.processor import Cache, Core, MainMemory, Numa, Tlb
 from manyscale.models.machine.storage import Storage
 from manyscale.models.machine.topology import Topology, most_nodes
 from manyscale.models.workload.parameters import (
@@ -48,10 +49,17 @@ class Node(Extensible):
     core: Core | None = None
     """The core: its width, buffers, units and the cost of each class of instruction."""
     core_kinds: tuple[CoreKind, ...] = ()
-    """The kinds of cores of a node whose cores are not all alike, such as big and little ones, for the model `burst`:
-    how many there are of each, the first cores first, and their speed."""
+    """The kinds of cores of a node whose cores are not all alike, such as big and little ones: how many there are of
+    each, the first cores first, their speed and, for the model `detailed`, what their cores and caches are."""
     num_gpus: CountOrNone = Field(default=0, alias="gpus")
     """The number of GPUs, which are all alike."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kinds_say_what_differs(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping) or not isinstance(content.get("core_kinds"), list):
+            return content
+        return {**content, "core_kinds": [spelled_out(kind, content) for kind in content["core_kinds"]]}
 
     @model_validator(mode="after")
     def _cores_can_be_kept(self) -> Node:
@@ -66,6 +74,11 @@ class Node(Extensible):
         count = sum(kind.cores for kind in self.core_kinds)
         if self.core_kinds and count != self.num_cores:
             raise ValueError(f"core_kinds: they are {count} cores in all, and the node has {self.num_cores}")
+        for number, kind in enumerate(self.core_kinds):
+            try:
+                check_caches(kind, self.caches)
+            except ValueError as error:
+                raise ValueError(f"core_kinds.{number}.{error}") from None
         return self
 
     @model_validator(mode="after")
@@ -84,6 +97,28 @@ class Node(Extensible):
     def core_speeds(self) -> tuple[float, ...]:
         """Of each core, in their order; empty where all are alike."""
         return tuple(kind.speed for kind in self.core_kinds for _ in range(kind.cores))
+
+    @property
+    def kind_of_cores(self) -> tuple[int, ...]:
+        """Of each core, in their order, its kind; empty where all are alike."""
+        return tuple(number for number, kind in enumerate(self.core_kinds) for _ in range(kind.cores))
+
+    @property
+    def of_kinds(self) -> tuple[Node, ...]:
+        """The node as if all its cores were of one kind, for each kind; itself where all are alike."""
+        if not self.core_kinds:
+            return (self,)
+        return tuple(
+            self.model_copy(
+                update={
+                    "core": kind.core or self.core,
+                    "caches": {**self.caches, **kind.caches},
+                    "frequency_hz": kind.frequency_hz or self.frequency_hz,
+                    "core_kinds": (),
+                }
+            )
+            for kind in self.core_kinds
+        )
 
 
 CollectiveChoice: TypeAlias = str | Mapping[str, Any] | SerializeAsAny[Strict]  # models.network knows which

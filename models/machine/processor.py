@@ -207,15 +207,6 @@ class MainMemory(Strict):
         return self
 
 
-class CoreKind(Strict):
-    """Cores of one kind, in a node whose cores are not all alike."""
-
-    cores: Count
-    """How many cores of a node are of this kind. Those of the first kind are the first cores."""
-    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """How fast they execute what was traced, relative to the core that `cpu_ratio` is of: 0.5 takes twice as long."""
-
-
 class Numa(Strict):
     """Between the sockets of a node: what a line of another socket's memory or caches takes beyond a local one, and
     what a link from one socket to the others carries. ``pages``: whose memory a page of ``page`` bytes lies in, that

@@ -81,9 +81,9 @@ class DetailedPhases:
 
 class NodeSimulation:
     """Phases [``first_phase``, ``end_phase``) of a program, to be simulated one after the other; see `simulate` for the
-    arguments, new_memory_system for ``most_lines``, new_scheduler for ``held``, kept_core_code for ``code``.
-    ``memory``: the memory system, which may be touched before a run. Raises ValueError for arguments that make no sense
-    or a node that lacks a parameter."""
+    arguments, new_memory_system for ``first_core`` and ``most_lines``, new_scheduler for ``held``, kept_core_code for
+    ``code``. ``memory``: the memory system, which may be touched before a run. Raises ValueError for arguments that
+    make no sense or a node that lacks a parameter."""
 
     def __init__(
         self,
@@ -109,19 +109,27 @@ class NodeSimulation:
         most_lines: int | None = None,
         held: HeldData | None = None,
         code: tuple[CoreCode, tuple[Note, ...]] | None = None,
+        first_core: int = 0,
     ) -> None:
         end = program.num_phases if end_phase is None else end_phase
         given = program.piece_ps if piece_ps is None else piece_ps
         detailed = np.ones(program.num_instances, np.int8) if is_detailed is None else is_detailed
         _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
         cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
-        core_code, self.notes = code or kept_core_code(workload, needed(node.core, "node.core"))
+        found = [code or kept_core_code(workload, needed(each.core, "node.core")) for each in node.of_kinds]
+        self.notes = found[0][1]
+        self._first_core = first_core
+        speeds = node.core_speeds[first_core : first_core + num_cores]
+        self._speed = np.array(speeds) if speeds else None
         self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
         self._held = held
         self._seen: np.ndarray | None = None
         self._num_phases, self._keep, self._keep_served = end - first_phase, keep, keep_served
-        self.memory = new_memory_system(node, num_cores, most_lines=most_lines)
-        self._cores = new_cores(node, num_cores, core_code, stream_of(stream.block_ids, stream.addresses), request)
+        self.memory = new_memory_system(node, num_cores, first_core=first_core, most_lines=most_lines)
+        self._cores = new_cores(
+            node, num_cores, [each for each, _ in found], stream_of(stream.block_ids, stream.addresses), request,
+            first_core,
+        )  # fmt: skip
         self._wheel = new_wheel(num_cores)
         self._control = np.zeros(1, CONTROL)
         self._control["cycles_per_ps"], self._control["per_speedup"] = cycles_per_ps, 1 / runtime.creator_speedup
@@ -148,7 +156,8 @@ class NodeSimulation:
             control=self._control,
             scheduler=new_scheduler(
                 self._program, num_cores, self._runtime, self._seed,
-                share_group=last_cache_of(self._node, num_cores), predicted_ps=self._piece["given_ps"].copy(),
+                share_group=last_cache_of(self._node, num_cores, self._first_core),
+                predicted_ps=self._piece["given_ps"].copy(), speed=self._speed,
                 size=self._instructions, held=self._held, seen=self._seen,
             ),
             cores=self._cores,
@@ -228,11 +237,12 @@ def simulate(
     return simulation.result()
 
 
-def last_cache_of(node: Node, num_cores: int) -> np.ndarray:
-    """int32[cores]: number of the last cache that serves each core, or of its socket where there is none."""
+def last_cache_of(node: Node, num_cores: int, first_core: int = 0) -> np.ndarray:
+    """int32[cores]: number, from 0 on, of the last cache that serves each core from ``first_core`` on, or of its socket
+    where there is none."""
     caches = list(data_caches(node.caches).values())
     shared = caches[-1].shared_by_cores if caches else node.cores_per_socket
-    return (np.arange(num_cores) // shared).astype(np.int32)
+    return ((first_core + np.arange(num_cores)) // shared - first_core // shared).astype(np.int32)
 
 
 def _check(

@@ -26,6 +26,7 @@ one part per level of the memory system that served it. ``base`` is the rest, so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,7 +36,9 @@ from manyscale.models.kernels import allocation_free, inner_inlined, read_only, 
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.node.core.code import LOAD, NUM_REGISTERS, RESULT, CoreCode
+from manyscale.models.node.core.kinds import code_of_kinds, limits_of
 from manyscale.models.node.memory.kernel import access, read_sets_soon
+from manyscale.models.node.memory.system import clock_of
 from manyscale.models.node.private_stacks import CORE_SHIFT
 
 Request: TypeAlias = Literal["insertion", "tail"]
@@ -49,15 +52,7 @@ FIRST_LEVEL: Final = 4
 
 _FORWARDS: Final = 256  # recent stores that a core knows, by address
 _GRANULE_SHIFT: Final = 3
-FETCHED_AHEAD: Final = 8.0  # cycles that the front end is before the reorder buffer at most
 
-_LIMITS: Final = np.dtype(
-    [
-        ("slot", "f8"), ("spacing", "f8"), ("drain", "f8"), ("store", "f8"),
-        ("misprediction", "f8"), ("reorder", "i8"), ("stores", "i8"), ("marks", "i8"),
-        ("line_shift", "i8"), ("tail", "i8"), ("fetch", "f8"), ("access", "f8"),
-    ]
-)  # fmt: skip
 # ``base``: when the current block's first instruction entered, or would have if nothing had delayed the latest access;
 # ``position``: instructions before the block. ``commit``: when instruction ``commit_position`` left. ``floor_time``:
 # when ``floor_position`` left, the last jump that no instruction to come can be held up by any more. ``is_ready``: the
@@ -71,7 +66,7 @@ _CORE: Final = np.dtype(
         ("execution", "i8"), ("end_execution", "i8"), ("access", "i8"), ("node", "i8"), ("end_node", "i8"),
         ("block", "i8"), ("position", "i8"), ("commit_position", "i8"), ("floor_position", "i8"), ("first_mark", "i8"),
         ("end_mark", "i8"), ("num_stores", "i8"), ("instructions", "i8"),
-        ("stack", "u8"), ("stack_bytes", "u8"), ("is_ready", "i8"), ("mispredicted", "i8"),
+        ("stack", "u8"), ("stack_bytes", "u8"), ("is_ready", "i8"), ("mispredicted", "i8"), ("first_block", "i8"),
     ]
 )  # fmt: skip
 _MARK: Final = np.dtype([("position", "i8"), ("time", "f8")])
@@ -92,7 +87,7 @@ class Cores(NamedTuple):
     """
 
     core: np.ndarray
-    limits: np.ndarray  # [1]
+    limits: np.ndarray  # [cores]
     value: np.ndarray
     mark: np.ndarray
     store: np.ndarray
@@ -113,36 +108,41 @@ def stream_of(block_ids: np.ndarray, addresses: np.ndarray) -> Stream:
     return Stream(read_only(block_ids, np.int32), read_only(addresses, np.uint64))
 
 
-def new_cores(node: Node, num_cores: int, code: CoreCode, stream: Stream, request: Request = "insertion") -> Cores:
-    """Idle cores. Raises ValueError where the node lacks a parameter."""
-    core = needed(node.core, "node.core")
+def new_cores(
+    node: Node, num_cores: int, code: CoreCode | Sequence[CoreCode], stream: Stream, request: Request = "insertion",
+    first_core: int = 0,
+) -> Cores:  # fmt: skip
+    """Idle cores [first_core, first_core + num_cores) of a node. ``code``: of each of its kinds of cores, if these are
+    several. Raises ValueError where the node lacks a parameter."""
+    codes = [code] if isinstance(code, CoreCode) else list(code)
+    kinds = node.of_kinds
+    kind = np.array(node.kind_of_cores or [0] * (first_core + num_cores), np.int64)[first_core : first_core + num_cores]
     caches = data_caches(node.caches)
     if not caches:
         raise ValueError("node.caches is empty; the core model needs at least one cache of data")
     line_bytes = needed(next(iter(caches.values())).line_bytes, "line", f"node.caches.{next(iter(caches))}.")
-    marks = 1 << (core.reorder_buffer + 2).bit_length()
-    limits = np.zeros(1, _LIMITS)
-    limits["slot"], limits["spacing"] = 1 / core.width, 1 / (core.commit or core.width)
-    limits["drain"] = max(1 / core.width, 1 / (core.commit or core.width))
-    limits["store"] = 1 / core.stores_per_cycle
-    limits["misprediction"], limits["reorder"] = core.misprediction_cycles, core.reorder_buffer
-    limits["stores"], limits["marks"] = core.store_buffer, marks
-    limits["fetch"] = 1.0 if core.fetch_bytes else 0.0
-    limits["access"] = 1 / core.accesses_per_cycle if core.accesses_per_cycle else 0.0
+    every = [needed(each.core, "node.core") for each in kinds]
+    marks = 1 << (max(core.reorder_buffer for core in every) + 2).bit_length()
+    limits = np.concatenate(
+        [limits_of(core, clock_of(node, each), marks) for core, each in zip(every, kinds, strict=True)]
+    )
     limits["line_shift"], limits["tail"] = line_bytes.bit_length() - 1, request == "tail"
-    predicts = core.misprediction_cycles > 0
+    predicts = any(core.misprediction_cycles > 0 for core in every)
     forward = np.zeros((num_cores, _FORWARDS), _MARK)
     forward["position"] = -1
+    joined = codes[0] if len(codes) == 1 else code_of_kinds(codes, [clock_of(node, each) for each in kinds])
+    cores = np.zeros(num_cores, _CORE)
+    cores["first_block"] = kind * len(codes[0].block)
     return Cores(
-        np.zeros(num_cores, _CORE),
-        limits,
-        np.zeros((num_cores, int(code.num_places[0]))),
+        cores,
+        limits[kind],
+        np.zeros((num_cores, int(joined.num_places[0]))),
         np.zeros((num_cores, marks), _MARK),
-        np.zeros((num_cores, max(core.store_buffer, 1))),
+        np.zeros((num_cores, max(1, *(core.store_buffer for core in every)))),
         forward,
         np.zeros((num_cores, len(part_names(node)))),
-        new_predictors(num_cores if predicts else 0, len(code.block)),
-        code,
+        new_predictors(num_cores if predicts else 0, len(joined.block)),
+        joined,
         stream,
     )
 
@@ -168,7 +168,7 @@ def begin_piece(  # type: ignore[no-untyped-def]
 @inner_inlined
 def _left(cores, core, position):  # type: ignore[no-untyped-def]
     """When the instruction at ``position`` leaves. Positions must not fall from call to call. Amortised O(1)."""
-    c, limits = cores.core[core], cores.limits[0]
+    c, limits = cores.core[core], cores.limits[core]
     while c.first_mark < c.end_mark:
         mark = cores.mark[core, c.first_mark & (limits.marks - 1)]
         if mark.position > position:
@@ -183,7 +183,7 @@ def _left(cores, core, position):  # type: ignore[no-untyped-def]
 @inner_inlined
 def _leave(cores, core, position, time):  # type: ignore[no-untyped-def]
     """The instruction at ``position`` leaves at ``time``, later than those before it alone would say. O(1)."""
-    c, limits = cores.core[core], cores.limits[0]
+    c, limits = cores.core[core], cores.limits[core]
     c.commit, c.commit_position = time, position
     if c.first_mark == c.end_mark or cores.mark[core, (c.end_mark - 1) & (limits.marks - 1)].position != position:
         c.end_mark += 1
@@ -202,7 +202,7 @@ def latest_of(cores, core, first, end, time):  # type: ignore[no-untyped-def]
 @inner_inlined
 def enters_at(cores, core, node, block):  # type: ignore[no-untyped-def]
     """When the access of ``node`` enters the reorder buffer. O(1)."""
-    c, limits = cores.core[core], cores.limits[0]
+    c, limits = cores.core[core], cores.limits[core]
     enters = c.base + node.offset * block.slot
     room = _left(cores, core, c.position + node.offset - limits.reorder)
     enters = max(enters, room)
@@ -218,7 +218,7 @@ def enters_at(cores, core, node, block):  # type: ignore[no-untyped-def]
 def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
     """How long the instruction at ``position``, done at ``done``, holds up leaving beyond what ``entered`` explains;
     waiting for branches and queues is counted."""
-    c, limits = cores.core[core], cores.limits[0]
+    c, limits = cores.core[core], cores.limits[core]
     plain = c.commit + (position - c.commit_position) * limits.spacing
     if c.late_branch > 0 or c.late_queue > 0:
         late = max(entered, done) - plain
@@ -235,7 +235,7 @@ def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
 @inner_inlined
 def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
     """The access of ``node``, which entered the reorder buffer at ``entered``. O(terms) and the memory's cost."""
-    c, limits = cores.core[core], cores.limits[0]
+    c, limits = cores.core[core], cores.limits[core]
     position = c.position + node.offset
     plain = c.commit + (position - c.commit_position) * limits.spacing
     request = latest_of(cores, core, node.first_term, node.end_term, max(c.base + node.entry, entered))
@@ -296,7 +296,7 @@ def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
 @inner_inlined
 def end_block(cores, core, block):  # type: ignore[no-untyped-def]
     """Registers, leaving and the branch at the end of an execution. O(terms)."""
-    c, limits = cores.core[core], cores.limits[0]
+    c, limits = cores.core[core], cores.limits[core]
     scratch = NUM_REGISTERS + block.end_node - block.first_node - block.first_out
     for k in range(block.first_out, block.end_out):
         out = cores.code.out[k]
@@ -331,18 +331,18 @@ def end_block(cores, core, block):  # type: ignore[no-untyped-def]
 
 @inner_inlined
 def begin_block(cores, core):  # type: ignore[no-untyped-def]
-    c, limits = cores.core[core], cores.limits[0]
+    c, limits = cores.core[core], cores.limits[core]
     block_ids = cores.stream.block_ids
     before = c.block
-    c.block = block_ids[c.execution]
+    c.block = c.first_block + block_ids[c.execution]
     c.execution += 1
     block = cores.code.block[c.block]
     if limits.fetch > 0:
         windows = block.windows - 1 if block.before == before else block.windows
-        c.fetched = max(c.fetched, c.base - FETCHED_AHEAD) + windows * limits.fetch
+        c.fetched = max(c.fetched, c.base - limits.ahead) + windows * limits.fetch
     c.node, c.end_node = block.first_node, block.end_node
     if limits.misprediction > 0:
-        follower = np.int64(block_ids[c.execution]) if c.execution < c.end_execution else np.int64(-1)
+        follower = c.first_block + block_ids[c.execution] if c.execution < c.end_execution else np.int64(-1)
         is_wrong = mispredicts(cores.predictor, core, c.block, follower, cores.code.ends_in_branch[c.block])
         c.mispredicted = 1 if is_wrong else 0
 
@@ -357,7 +357,7 @@ def step(cores, mem, core, until_cycle):  # type: ignore[no-untyped-def]
             if c.block >= 0:
                 end_block(cores, core, cores.code.block[c.block])
             if c.execution == c.end_execution:
-                last = c.commit + (c.position - 1 - c.commit_position) * cores.limits[0].spacing
+                last = c.commit + (c.position - 1 - c.commit_position) * cores.limits[core].spacing
                 c.cycle = max(last, c.base)
                 if c.late_branch > 0:
                     cores.stack[core, BRANCH] += min(c.late_branch, c.cycle - last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manyscale.models.kernels import inner
 from manyscale.models.node.core.code import RESULT
-from manyscale.models.node.core.kernel import FETCHED_AHEAD, do_access, end_block, enters_at, latest_of
+from manyscale.models.node.core.kernel import do_access, end_block, enters_at, latest_of
 from manyscale.models.node.memory.cache_rows import FLAG_BITS, insert, set_begin
 
 
@@ -19,7 +19,7 @@ def _begin_block(cores, windows):  # type: ignore[no-untyped-def]
     block = cores.code.block[c.block]
     if limits.fetch > 0:
         fetched = block.windows - 1 if block.before == before else block.windows
-        c.fetched = max(c.fetched, c.base - FETCHED_AHEAD) + fetched * limits.fetch
+        c.fetched = max(c.fetched, c.base - limits.ahead) + fetched * limits.fetch
     c.node, c.end_node = block.first_node, block.end_node
 
 

@@ -26,6 +26,12 @@ _ONE: Final = np.uint64(1)  # unsigned: a signed index may count from the end, w
 
 
 @inner_inlined
+def level_of(mem, core, level):  # type: ignore[no-untyped-def]
+    """What a level is to a core: private ones of other kinds of cores are others. O(1)."""
+    return mem.level[mem.core[core].first_level + level]
+
+
+@inner_inlined
 def set_begin(level, first, line):  # type: ignore[no-untyped-def]
     """First place of the line's set in the instance whose places begin at ``first``. O(1)."""
     mask = level.mask

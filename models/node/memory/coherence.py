@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels import inner_inlined, separate
-from manyscale.models.node.memory.cache_rows import DIRTY, EMPTY, SHARED, find, set_begin
+from manyscale.models.node.memory.cache_rows import DIRTY, EMPTY, SHARED, find, level_of, set_begin
 from manyscale.models.node.memory.directory import FREE, add_group, look_up, next_group, set_alone
 from manyscale.models.node.memory.evictions import WRITTEN_BACK, take_away, write_down
 
@@ -44,14 +44,13 @@ def common_level(mem, core, other):  # type: ignore[no-untyped-def]
 def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untyped-def]
     """Take the copy away that a level of another core has, or let it be shared: its tag before, EMPTY if there was
     none. O(ways)."""
-    first = mem.first_slot[other, level]
     if takes:
-        tag = take_away(mem, level, first, line)
+        tag = take_away(mem, level, other, line)
         if tag != EMPTY and counted:
             mem.counts[other, level, INVALIDATED] += 1
         return tag
-    each = mem.level[level]
-    begin = set_begin(each, first, line)
+    each = level_of(mem, other, level)
+    begin = set_begin(each, mem.first_slot[other, level], line)
     place = find(mem.tag, begin, each.ways, line)
     if place == begin + np.uint64(each.ways):
         return np.int64(EMPTY)
@@ -160,7 +159,7 @@ def take_from_others(mem, core, line, cycle, row):  # type: ignore[no-untyped-de
             holder = next_group(directory, place, holder + 1)
         set_alone(directory, place, line, group)
     for level in range(memory.private, memory.levels):
-        if mem.level[level].instances == 1:
+        if level_of(mem, core, level).instances == 1:
             continue
         before = mem.first_slot[core, level]
         for other in range(memory.cores):
@@ -171,7 +170,7 @@ def take_from_others(mem, core, line, cycle, row):  # type: ignore[no-untyped-de
             if _look_at(mem, level, other, line, True, row < memory.cores) != EMPTY:
                 lost = other
     for level in range(memory.levels):
-        each = mem.level[level]
+        each = level_of(mem, core, level)
         begin = set_begin(each, mem.first_slot[core, level], line)
         at = find(mem.tag, begin, each.ways, line)
         if at < begin + np.uint64(each.ways):

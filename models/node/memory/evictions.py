@@ -16,6 +16,7 @@ from manyscale.models.node.memory.cache_rows import (
     SHARED,
     find,
     insert,
+    level_of,
     remove,
     set_begin,
     to_front,
@@ -30,7 +31,7 @@ WRITTEN_BACK = np.int64(2)
 @inner_inlined
 def take_bandwidth(mem, level, core, cycle):  # type: ignore[no-untyped-def]
     """A line passes between a level and the one before: when, if not before ``cycle``. O(1)."""
-    each = mem.level[level]
+    each = level_of(mem, core, level)
     if each.core_cycles > 0.0:
         cycle = reserve(mem.taken, each.core_resource + core, cycle, each.core_cycles)
     if each.shared_cycles > 0.0:
@@ -40,10 +41,10 @@ def take_bandwidth(mem, level, core, cycle):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def take_away(mem, level, first_slot, line):  # type: ignore[no-untyped-def]
-    """The line leaves an instance of a level: its tag, EMPTY if it was not there. O(ways)."""
-    each = mem.level[level]
-    begin = set_begin(each, first_slot, line)
+def take_away(mem, level, core, line):  # type: ignore[no-untyped-def]
+    """The line leaves a core's instance of a level: its tag, EMPTY if it was not there. O(ways)."""
+    each = level_of(mem, core, level)
+    begin = set_begin(each, mem.first_slot[core, level], line)
     place = find(mem.tag, begin, each.ways, line)
     if place == begin + np.uint64(each.ways):
         return np.int64(EMPTY)
@@ -59,7 +60,7 @@ def _empty_group(mem, levels, core, line):  # type: ignore[no-untyped-def]
     """The line leaves the first levels of a core: whether it was dirty there. O(levels * ways)."""
     dirty = np.int64(0)
     for level in range(levels):
-        tag = take_away(mem, level, mem.first_slot[core, level], line)
+        tag = take_away(mem, level, core, line)
         if tag != EMPTY:
             dirty |= tag & DIRTY
     return dirty
@@ -69,7 +70,7 @@ def _empty_group(mem, levels, core, line):  # type: ignore[no-untyped-def]
 def _back_invalidate(mem, level, core, line):  # type: ignore[no-untyped-def]
     """An inclusive level evicts the line, so the levels before lose it: whether it was dirty there.
     O(holders * levels * ways)."""
-    memory, each = mem.memory[0], mem.level[level]
+    memory, each = mem.memory[0], level_of(mem, core, level)
     private = min(memory.private, level)
     if memory.groups == 1 or level < memory.private:
         return _empty_group(mem, level, core, line)
@@ -92,7 +93,7 @@ def _back_invalidate(mem, level, core, line):  # type: ignore[no-untyped-def]
         for other in range(begin, end):
             if mem.first_slot[other, nearer] != before:
                 before = mem.first_slot[other, nearer]
-                tag = take_away(mem, nearer, before, line)
+                tag = take_away(mem, nearer, other, line)
                 if tag != EMPTY:
                     dirty |= tag & DIRTY
     return dirty
@@ -103,7 +104,7 @@ def _leaves_group(mem, level, core, line):  # type: ignore[no-untyped-def]
     """The outermost private level that had the line has it no more: the next one that has is now outermost, or the
     directory forgets the group. O(levels * ways)."""
     for nearer in range(level - 1, -1, -1):
-        each = mem.level[nearer]
+        each = level_of(mem, core, nearer)
         begin = set_begin(each, mem.first_slot[core, nearer], line)
         place = find(mem.tag, begin, each.ways, line)
         if place < begin + np.uint64(each.ways):
@@ -119,7 +120,7 @@ def evict(mem, level, core, tag, cycle, row):  # type: ignore[no-untyped-def]
     memory = mem.memory[0]
     while tag != EMPTY:
         line, dirty = tag >> FLAG_BITS, tag & DIRTY
-        if mem.level[level].inclusive:
+        if level_of(mem, core, level).inclusive:
             dirty |= _back_invalidate(mem, level, core, line)
         flags = dirty
         if memory.groups > 1 and level < memory.private and (level + 1 == memory.private or tag & OUTERMOST):
@@ -134,7 +135,7 @@ def evict(mem, level, core, tag, cycle, row):  # type: ignore[no-untyped-def]
             if dirty and cycle >= 0.0:
                 write_memory(mem, core, line, cycle)
             return
-        if mem.level[level].exclusive:
+        if level_of(mem, core, level).exclusive:
             flags |= tag & SHARED
         elif not dirty:
             return
@@ -144,7 +145,7 @@ def evict(mem, level, core, tag, cycle, row):  # type: ignore[no-untyped-def]
 @inner_inlined
 def put(mem, level, core, line, flags, cycle):  # type: ignore[no-untyped-def]
     """A line comes down to a cache: the tag of what it pushes out, or EMPTY. O(ways)."""
-    each = mem.level[level]
+    each = level_of(mem, core, level)
     if cycle >= 0.0 and not mem.memory[0].writes_aside:
         take_bandwidth(mem, level, core, cycle)
     begin = set_begin(each, mem.first_slot[core, level], line)
@@ -161,8 +162,8 @@ def write_down(mem, level, core, line, cycle, row):  # type: ignore[no-untyped-d
     """A dirty line is written to a level, which may be main memory; exclusive ones that do not hold it pass it on. As
     ``evict``."""
     levels = mem.memory[0].levels
-    while level < levels and mem.level[level].exclusive:
-        each = mem.level[level]
+    while level < levels and level_of(mem, core, level).exclusive:
+        each = level_of(mem, core, level)
         begin = set_begin(each, mem.first_slot[core, level], line)
         if find(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways):
             break

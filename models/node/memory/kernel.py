@@ -40,6 +40,7 @@ from manyscale.models.node.memory.cache_rows import (
     find,
     find_deep,
     insert,
+    level_of,
     remove,
     set_begin,
     to_front,
@@ -72,14 +73,14 @@ def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ign
         if level == memory.private:
             if memory.groups > 1:
                 flags, source, source_level = ask_groups(mem, core, line, is_store, cycle, row)
-        elif level > memory.private and mem.level[level - 1].instances > 1:
+        elif level > memory.private and level_of(mem, core, level - 1).instances > 1:
             more, other, other_level = ask_instances(mem, level, core, line, is_store, cycle, row)
             flags |= more
             if other != NOBODY:
                 source, source_level = other, other_level
         if level == memory.levels:
             break
-        each = mem.level[level]
+        each = level_of(mem, core, level)
         begin = set_begin(each, mem.first_slot[core, level], line)
         if find_deep(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways):
             break
@@ -91,7 +92,7 @@ def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ign
 @inner_inlined
 def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-untyped-def]
     """The line is read from a cache: flags that it takes with it. O(ways)."""
-    each = mem.level[level]
+    each = level_of(mem, core, level)
     begin = set_begin(each, mem.first_slot[core, level], line)
     place = find(mem.tag, begin, each.ways, line)
     if mem.tag[place] & SHARED and is_store:
@@ -111,7 +112,7 @@ def _from_others(mem, core, source, source_level, start):  # type: ignore[no-unt
     """When a line that another core had modified is there. O(levels)."""
     memory = mem.memory[0]
     common = min(common_level(mem, core, source), memory.levels - 1)
-    done = start + mem.level[common].latency + mem.level[source_level].latency
+    done = start + level_of(mem, core, common).latency + level_of(mem, source, source_level).latency
     if memory.has_numa and mem.core[core].socket != mem.core[source].socket:
         done = cross(mem, mem.core[source].socket, done)
     return done
@@ -129,7 +130,7 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
     if level < memory.levels:
         flags |= _read(mem, core, level, line, is_store, start, row)
         if start >= 0.0:
-            done = wait_for(mem.coming, line, start + mem.level[level].latency)
+            done = wait_for(mem.coming, line, start + level_of(mem, core, level).latency)
     elif not is_remote:
         done, is_remote = read_memory(mem, core, line, start)
     if source != NOBODY and start >= 0.0:
@@ -141,7 +142,7 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
             done = take_bandwidth(mem, passed, core, done)
         comes_at(mem.coming, line, done)
     for filled in range(level - 1, to - 1, -1):
-        each = mem.level[filled]
+        each = level_of(mem, core, filled)
         if each.exclusive:
             continue
         tag = line << FLAG_BITS | flags | (DIRTY if is_store and filled == 0 else 0)
@@ -156,7 +157,7 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
 @inner_inlined
 def _holds(mem, level, core, line):  # type: ignore[no-untyped-def]
     """Whether the core's instance of a level holds the line. O(ways)."""
-    each = mem.level[level]
+    each = level_of(mem, core, level)
     begin = set_begin(each, mem.first_slot[core, level], line)
     return find(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways)
 
@@ -165,7 +166,7 @@ def _holds(mem, level, core, line):  # type: ignore[no-untyped-def]
 def _hide(mem, level, core, line):  # type: ignore[no-untyped-def]
     """A private level holds the line again, so nearer levels do not hold it as the outermost. O(levels * ways)."""
     for nearer in range(level):
-        each = mem.level[nearer]
+        each = level_of(mem, core, nearer)
         begin = set_begin(each, mem.first_slot[core, nearer], line)
         place = find(mem.tag, begin, each.ways, line)
         if place < begin + np.uint64(each.ways):
@@ -198,7 +199,7 @@ def read_sets_soon(mem, core, line):  # type: ignore[no-untyped-def]
     after the other would take long. Changes nothing but the host's caches. O(levels * ways)."""
     memory = mem.memory[0]
     for level in range(1, memory.levels):
-        each = mem.level[level]
+        each = level_of(mem, core, level)
         begin = set_begin(each, mem.first_slot[core, level], line)
         for place in range(begin, begin + np.uint64(each.ways), np.uint64(8)):
             read_soon(mem.tag, place)
@@ -213,7 +214,7 @@ def _read_victim_soon(mem, core, line):  # type: ignore[no-untyped-def]
     line's tag. O(1)."""
     memory = mem.memory[0]
     if memory.groups > 1:
-        each = mem.level[memory.private - 1]
+        each = level_of(mem, core, memory.private - 1)
         begin = set_begin(each, mem.first_slot[core, memory.private - 1], line)
         tag = mem.tag[begin + np.uint64(each.ways - 1)]
         read_soon(mem.directory, home_of_entry(mem.directory, tag >> FLAG_BITS))
@@ -247,8 +248,10 @@ def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-u
                 _hide(mem, level, core, target)
         while remaining == 0 and level < reached:
             level += 1
-            if mem.level[level].streams:
-                remaining, target, step = follow(mem.stream, mem.level[level], mem.first_slot[core, level], line)
+            if level_of(mem, core, level).streams:
+                remaining, target, step = follow(
+                    mem.stream, level_of(mem, core, level), mem.first_slot[core, level], line
+                )
         if remaining <= 0:
             return done
         remaining -= 1
@@ -266,7 +269,7 @@ def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     memory = mem.memory[0]
     mem.served[row] = memory.levels + 1
     mem.counts[row, memory.levels + 1, SERVED] += 1
-    cycle += mem.level[min(common_level(mem, core, lost), memory.levels - 1)].latency
+    cycle += level_of(mem, core, min(common_level(mem, core, lost), memory.levels - 1)).latency
     if memory.has_numa and mem.core[core].socket != mem.core[lost].socket:
         cycle += memory.numa_latency
     return cycle
@@ -277,7 +280,7 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
     """A core asks at ``cycle`` >= 0 for a line: the cycle at which it has the data or, of a store, owns the line.
     ``mem.served[core]`` says from where. O(1) for the line that its set used last, else O(levels * ways), and see
     ``evictions``, ``coherence``."""
-    first = mem.level[0]
+    first = level_of(mem, core, 0)
     begin = set_begin(first, mem.first_slot[core, 0], line)
     place = begin
     tag = mem.tag[begin]
@@ -303,7 +306,7 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
 @inner
 def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
     """An access without time, and not counted. As ``access``."""
-    first = mem.level[0]
+    first = level_of(mem, core, 0)
     nobody = mem.memory[0].cores
     begin = set_begin(first, mem.first_slot[core, 0], line)
     place = find(mem.tag, begin, first.ways, line)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.machine import Node
-from manyscale.models.machine.processor import Cache, MainMemory, data_caches, needed
+from manyscale.models.machine.processor import Cache, Core, MainMemory, data_caches, needed
 from manyscale.models.node.memory import dram
 from manyscale.models.node.memory.cache_rows import COMING, EMPTY, NUM_COMING
 from manyscale.models.node.memory.directory import new_directory
@@ -35,7 +35,7 @@ LEVEL: Final = np.dtype(
         ("page_shift", "i8"),
     ]
 )  # fmt: skip
-CORE: Final = np.dtype([("group", "i8"), ("socket", "i8"), ("place", "i8")])
+CORE: Final = np.dtype([("group", "i8"), ("socket", "i8"), ("place", "i8"), ("first_level", "i8")])
 MEMORY: Final = np.dtype(
     [
         ("levels", "i8"), ("private", "i8"), ("groups", "i8"),  # the first ``private`` levels belong to one group each
@@ -67,7 +67,7 @@ class MemorySystem(NamedTuple):
     ready: np.ndarray  # beside tags of the first level
     coming: np.ndarray  # records: of other levels
     first_slot: np.ndarray  # [cores, levels]: of the instance that the core uses
-    level: np.ndarray  # records; the last is main memory
+    level: np.ndarray  # records, of each kind of cores; the last of these is main memory
     core: np.ndarray  # records
     memory: np.ndarray  # record
     counts: np.ndarray
@@ -88,49 +88,61 @@ def new_memory_system(
     most, prefetched ones included, if that is known; the directory is no larger than they need. Raises ValueError for
     what a node does not say, cannot be, or is not simulated. Memory: 8 B per line of all caches, 40 to 72 B more per
     line of private ones, 8 KiB per channel, bank, link and limited bandwidth of a core or cache."""
-    caches = data_caches(node.caches)
-    _check(caches, node, num_cores, first_core)
-    levels = list(caches.values())
+    kinds = _kinds(node, first_core, num_cores)
+    for each in kinds.nodes:
+        _check(data_caches(each.caches), each, num_cores, first_core)
+    levels = list(data_caches(kinds.nodes[0].caches).values())
     line_bytes = needed(levels[0].line_bytes, "line")
     frequency = needed(node.frequency_hz, "frequency", "node: ")
     main = needed(node.main_memory, "main_memory", "node: ")
-    core = needed(node.core, "core", "node: ")
+    cores = [needed(each.core, "core", "node: ") for each in kinds.nodes]
     cycles_per_ps = frequency / 1e12
-    level, num_slots, num_streams, num_resources = _levels(caches, main, num_cores, first_core, cycles_per_ps)
+    level, num_slots, num_streams, num_resources = _levels(kinds, main, num_cores, first_core, cycles_per_ps)
     memory = np.zeros(1, MEMORY)
     first = memory[0]
     first["levels"], first["cores"], first["first_core"] = len(levels), num_cores, first_core
     first["group_cores"] = levels[0].shared_by_cores
     first["groups"] = level["instances"][0]
     first["private"] = sum(each.shared_by_cores == levels[0].shared_by_cores for each in levels)
-    first["buffers"], first["writes_aside"] = core.line_fill_buffers, core.writes_back_aside
-    reach = float(level["latency"][-2])
+    first["buffers"] = max(core.line_fill_buffers for core in cores)
+    first["writes_aside"] = _writes_aside(cores)
+    reach = float(level["latency"][len(levels) - 1])
     num_resources = _main_memory(first, node, main, line_bytes, cycles_per_ps, num_resources, reach)
-    private = level[: first["private"]]
-    _check_private(first, private, list(caches))
-    num_private = int((private["slots"] * private["instances"]).sum()) if first["groups"] > 1 else 1
+    rows = len(levels) + 1
+    _check_private(first, level[: first["private"]], list(data_caches(node.caches)))
+    number = np.arange(first_core, first_core + num_cores)
+    group = number // levels[0].shared_by_cores
+    of_kind = [len(np.unique(group[kinds.kind == kind])) for kind in range(len(kinds.nodes))]
+    num_private = 1
+    if first["groups"] > 1:
+        private = [level["slots"][kind * rows : kind * rows + first["private"]] for kind in range(len(kinds.nodes))]
+        num_private = sum(int(slots.sum()) * count for slots, count in zip(private, of_kind, strict=True))
     if most_lines is not None:
         num_private = min(num_private, max(most_lines, 1))
-    number = np.arange(first_core, first_core + num_cores)
-    instance = number[:, None] // level["cores"][:-1] - first_core // level["cores"][:-1]
+    own = level[kinds.kind[:, None] * rows + np.arange(len(levels))]
+    instance = number[:, None] // own["cores"] - first_core // own["cores"]
     of_core = np.zeros(num_cores + 1, CORE)
     of_core["group"][:-1], of_core["socket"][:-1] = instance[:, 0], number // node.cores_per_socket
     of_core["place"] = np.arange(num_cores + 1)
+    of_core["first_level"][:-1] = kinds.kind * rows
+    buffer_free = np.zeros((num_cores, first["buffers"]))
+    for core, kind in enumerate(kinds.kind.tolist()):
+        buffer_free[core, cores[kind].line_fill_buffers :] = np.inf  # never free: it has fewer than others
     bank = np.zeros(max(1, first["sockets"] * first["channels"] * first["banks"]), dram.BANK)
     bank["row"] = dram.CLOSED
     stream = np.zeros(max(1, num_streams), STREAM)
     stream["page"] = -1
     return MemorySystem(
         tag=np.full(num_slots, EMPTY),
-        ready=np.zeros(int(level["slots"][0] * level["instances"][0])),
+        ready=np.zeros(sum(int(level["slots"][kind * rows]) * count for kind, count in enumerate(of_kind))),
         coming=np.zeros(NUM_COMING, COMING),
-        first_slot=level["first"][:-1] + instance * level["slots"][:-1],
+        first_slot=own["first"] + instance * own["slots"],
         level=level,
         core=of_core,
         memory=memory,
         counts=np.zeros((num_cores + 1, len(levels) + 2, 4), np.int64),
         served=np.zeros(num_cores + 1, np.int64),
-        buffer_free=np.zeros((num_cores, core.line_fill_buffers)),
+        buffer_free=buffer_free,
         taken=new_reservations(num_resources),
         directory=new_directory(num_private, int(first["groups"])),
         bank=bank,
@@ -139,45 +151,93 @@ def new_memory_system(
     )
 
 
+class _Kinds(NamedTuple):
+    """``nodes`` as if all cores were of one kind, of each that the cores have; ``kind`` int64[cores]: which of them.
+    ``clock`` of each: cycles of the node for one of its cores."""
+
+    nodes: list[Node]
+    kind: np.ndarray
+    clock: list[float]
+
+
+def _kinds(node: Node, first_core: int, num_cores: int) -> _Kinds:
+    every = node.of_kinds
+    of_cores = np.array(node.kind_of_cores or [0] * node.num_cores, np.int64)
+    used, kind = np.unique(of_cores[first_core : first_core + num_cores], return_inverse=True)
+    nodes = [every[number] for number in used.tolist()] or [every[0]]
+    return _Kinds(nodes, kind, [clock_of(node, each) for each in nodes])
+
+
+def clock_of(node: Node, kind: Node) -> float:
+    """Cycles of a node for one of cores of a kind."""
+    if node.frequency_hz is None or kind.frequency_hz is None or node.frequency_hz == kind.frequency_hz:
+        return 1.0
+    return node.frequency_hz / kind.frequency_hz
+
+
+def _writes_aside(cores: list[Core]) -> bool:
+    """Raises ValueError where kinds differ."""
+    found = {core.writes_back_aside for core in cores}
+    if len(found) > 1:
+        raise ValueError("core_kinds: core: writes_back_aside is the same for all kinds where memory is simulated")
+    return found.pop()
+
+
 def _levels(
-    caches: dict[str, Cache], main: MainMemory, num_cores: int, first_core: int, cycles_per_ps: float
+    kinds: _Kinds, main: MainMemory, num_cores: int, first_core: int, cycles_per_ps: float
 ) -> tuple[np.ndarray, int, int, int]:
-    """Records of levels and main memory; numbers of slots, streams and resources."""
-    rows = np.zeros(len(caches) + 1, LEVEL)
+    """Records of levels and main memory, of each kind of cores; numbers of slots, streams and resources. Places of a
+    level are counted from where its instance 0 would lie, if all were of the kind."""
+    of_kinds = [data_caches(each.caches) for each in kinds.nodes]
+    names = list(of_kinds[0])
+    rows = np.zeros((len(of_kinds), len(names) + 1), LEVEL)
     num_slots = num_streams = num_resources = 0
-    for k, (name, cache) in enumerate(caches.items()):
-        row = rows[k]
-        line = needed(cache.line_bytes, "line")
-        sets, ways, shared = cache.num_sets, needed(cache.ways, "ways"), cache.shared_by_cores
-        instances = (first_core + num_cores - 1) // shared - first_core // shared + 1
-        row["sets"], row["ways"], row["mask"] = sets, ways, sets - 1 if sets & (sets - 1) == 0 else -1
-        row["first"], row["slots"], row["cores"], row["instances"] = num_slots, sets * ways, shared, instances
-        num_slots += instances * sets * ways
-        row["inclusive"], row["exclusive"] = cache.inclusion == "inclusive", cache.inclusion == "exclusive"
-        row["latency"] = needed(cache.latency_cycles, "latency", f"{name}: ")
-        if k:  # how often the first level is read is the core's matter
-            row["core_cycles"] = line * (cache.ps_per_byte or 0.0) * cycles_per_ps
-            row["shared_cycles"] = line * (cache.shared_ps_per_byte or 0.0) * cycles_per_ps
-        if row["core_cycles"]:
-            row["core_resource"] = num_resources
-            num_resources += num_cores
-        if row["shared_cycles"]:
-            row["shared_resource"] = num_resources
-            num_resources += instances
-        if cache.prefetcher is not None:
-            row["first_stream"], row["streams"] = num_streams, cache.prefetcher.streams
-            row["confirm"], row["degree"] = cache.prefetcher.confirm, cache.prefetcher.degree
-            row["distance"] = cache.prefetcher.distance
-            row["page_shift"] = (cache.prefetcher.page_bytes // line).bit_length() - 1
-            num_streams += instances * cache.prefetcher.streams
-    memory = rows[-1]
+    number = np.arange(first_core, first_core + num_cores)
+    nearest = of_kinds[0][names[0]].shared_by_cores
+    for k, name in enumerate(names):
+        for kind, caches in enumerate(of_kinds):
+            cache, row = caches[name], rows[kind, k]
+            shared = cache.shared_by_cores
+            if kind and shared != nearest:  # all kinds have it in common
+                rows[kind, k] = rows[0, k]
+                continue
+            line = needed(cache.line_bytes, "line")
+            sets, ways = cache.num_sets, needed(cache.ways, "ways")
+            instances = (first_core + num_cores - 1) // shared - first_core // shared + 1
+            mine = np.unique(number[kinds.kind == kind] // shared - first_core // shared)
+            first, count = (int(mine[0]), len(mine)) if shared == nearest else (0, instances)
+            row["sets"], row["ways"], row["mask"] = sets, ways, sets - 1 if sets & (sets - 1) == 0 else -1
+            row["first"], row["slots"] = num_slots - first * sets * ways, sets * ways
+            row["cores"], row["instances"] = shared, instances
+            num_slots += count * sets * ways
+            row["inclusive"], row["exclusive"] = cache.inclusion == "inclusive", cache.inclusion == "exclusive"
+            clock = kinds.clock[kind] if shared == nearest else 1.0
+            row["latency"] = needed(cache.latency_cycles, "latency", f"{name}: ") * clock
+            if k:  # how often the first level is read is the core's matter
+                row["core_cycles"] = line * (cache.ps_per_byte or 0.0) * cycles_per_ps
+                row["shared_cycles"] = line * (cache.shared_ps_per_byte or 0.0) * cycles_per_ps
+            if row["core_cycles"]:
+                row["core_resource"] = num_resources
+                num_resources += num_cores
+            if row["shared_cycles"]:
+                row["shared_resource"] = num_resources
+                num_resources += instances
+            if cache.prefetcher is not None:
+                row["first_stream"] = num_streams - first * cache.prefetcher.streams
+                row["streams"] = cache.prefetcher.streams
+                row["confirm"], row["degree"] = cache.prefetcher.confirm, cache.prefetcher.degree
+                row["distance"] = cache.prefetcher.distance
+                row["page_shift"] = (cache.prefetcher.page_bytes // line).bit_length() - 1
+                num_streams += count * cache.prefetcher.streams
+    memory = rows[0, -1]
     memory["latency"] = main.latency_ps * cycles_per_ps
     memory["instances"], memory["cores"] = 1, num_cores
     if main.dram is None and main.ps_per_byte:
         memory["core_cycles"] = int(line) * main.ps_per_byte * cycles_per_ps
         memory["core_resource"] = num_resources
         num_resources += num_cores
-    return rows, num_slots, num_streams, num_resources
+    rows[1:, -1] = memory
+    return rows.ravel(), num_slots, num_streams, num_resources
 
 
 def _main_memory(

@@ -12,6 +12,7 @@ from manyscale.models.node.memory.cache_rows import (
     SHARED,
     find_deep,
     insert,
+    level_of,
     set_begin,
 )
 from manyscale.models.node.memory.directory import FREE, add_group, look_up, set_alone
@@ -33,7 +34,7 @@ def put_used(mem, core, line, is_first, is_shared, is_dirty):  # type: ignore[no
     nobody = memory.cores
     nearest, last = memory.private - 1, memory.levels - 1
     for level in range(last, nearest - 1, -1):
-        each = mem.level[level]
+        each = level_of(mem, core, level)
         begin = set_begin(each, mem.first_slot[core, level], line)
         if level > nearest:
             if each.exclusive or (each.instances == 1 and not is_first):

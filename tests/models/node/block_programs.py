@@ -74,9 +74,9 @@ def blocks(*listed: list[Op], show: bool = True) -> Workload:
     return Workload("made", 1, tables)
 
 
-def node(
+def node_content(
     cores: int = 1, memory_latency: int = 50, memory_bandwidth: int = 64, shared: str = "", costs: Any = (), **core: Any
-) -> Node:
+) -> dict[str, Any]:
     """1 GHz; width 4, reorder buffer 64; latencies of 4 and 14 cycles (L1D of 64 lines, L2 of 1,024); what does not
     access memory takes no time unless ``costs`` ((class, latency, reciprocal throughput)) say so."""
     cache = {"line": f"{LINE} B", "ways": 4}
@@ -91,19 +91,22 @@ def node(
         "store_to_load": "5 cycles", "instructions": instructions,
     }  # fmt: skip
     memory = {"latency": f"{memory_latency} ns", "bandwidth": f"{memory_bandwidth} GB/s"}
-    return Node.model_validate(
-        {
-            "sockets": 1,
-            "cores_per_socket": cores,
-            "frequency": "1 GHz",
-            "caches": {
-                "L1D": {**cache, "size": "4 KiB", "latency": "4 cycles", "bandwidth": "64 GB/s"},
-                "L2": {**cache, "size": "64 KiB", "latency": "14 cycles", "bandwidth": "64 GB/s"},
-            },
-            "main_memory": memory | ({"node_bandwidth": shared} if shared else {}),
-            "core": given | core,
-        }
-    )
+    return {
+        "sockets": 1,
+        "cores_per_socket": cores,
+        "frequency": "1 GHz",
+        "caches": {
+            "L1D": {**cache, "size": "4 KiB", "latency": "4 cycles", "bandwidth": "64 GB/s"},
+            "L2": {**cache, "size": "64 KiB", "latency": "14 cycles", "bandwidth": "64 GB/s"},
+        },
+        "main_memory": memory | ({"node_bandwidth": shared} if shared else {}),
+        "core": given | core,
+    }
+
+
+def node(*arguments: Any, **options: Any) -> Node:
+    """Of ``node_content``."""
+    return Node.model_validate(node_content(*arguments, **options))
 
 
 def tasks_program(count: int, traced_ps: int = 1_000_000, edges: Sequence[tuple[int, int]] = ()) -> NodeProgram:
@@ -119,7 +122,7 @@ def stream_of(workload: Workload, tasks: Sequence[Task]) -> tuple[InstructionStr
     counts = workload.column("blocks", "num_instructions").astype(np.int64)
     ids = np.concatenate([np.asarray(each, np.int32) for each, _ in tasks])
     addresses = np.concatenate([np.asarray(each, np.uint64) for _, each in tasks])
-    instructions = np.array([counts[np.asarray(each)].sum() for each, _ in tasks], np.int64)
+    instructions = np.array([counts[np.asarray(each, np.int64)].sum() for each, _ in tasks], np.int64)
     pieces = PieceStream(executions[:-1], executions[1:], accesses[:-1], instructions)
     return InstructionStream(0, ids, addresses, executions, accesses), pieces
 
