@@ -33,7 +33,7 @@ _NO_TIMES: Final = LeavesOut(
     Severity.forbids,
     "the trace has no times to predict from; manyscale plan and profile read it",
 )
-_ONE_KIND: Final = Refuses("simulates cores of one kind; leave node.core_kinds out, or use model.cpu: burst")
+_ONE_KIND: Final = Refuses("simulates cores of one kind; leave node.core_kinds out, or use cpu: burst or detailed")
 _NODE: Final = {"nodes": (), "node.sockets": (), "node.cores_per_socket": ()}
 _CORES: Final = {
     **_NODE,
@@ -73,7 +73,7 @@ DETAILED: Final = Domain(
         "tasks": TAKES,
         "neighbours": _NEIGHBOURS,
         "sockets": TAKES,
-        "unlike-cores": _ONE_KIND,
+        "unlike-cores": TAKES,
         "hardware-threads": Refuses("simulates one thread on each core; leave node.core.hardware_threads out"),
         "address-translation": _TRANSLATION,
         "prefetchers": TAKES,
@@ -81,11 +81,12 @@ DETAILED: Final = Domain(
         "free-instructions": _FREE,
         "free-mispredictions": _PREDICTED,
     },
-    _CORES,
+    {**_CORES, "node.core_kinds": ("unlike-cores",)},
 )
 INTERVAL: Final = Domain(
     {
         **DETAILED.features,
+        "unlike-cores": _ONE_KIND,
         "prefetchers": left_open(
             "prefetchers know no stream from before a piece of a task instance, and what they fetch in vain takes no "
             "bandwidth"
@@ -97,6 +98,7 @@ INTERVAL: Final = Domain(
 AMM: Final = Domain(
     {
         **DETAILED.features,
+        "unlike-cores": _ONE_KIND,
         "tasks": left_open("task instances run one after the other, as they were traced"),
         "sockets": left_short("memory of other sockets is as near as the own one's"),
         "hardware-threads": EQUAL_THREADS,

@@ -17,7 +17,7 @@ from manyscale.runner.registry import lookup, names
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks import full
 
-_OF_ONE_KIND: Final = ("detailed", "interval", "amm")  # the models whose domain refuses unlike cores
+_OF_ONE_KIND: Final = ("interval", "amm")  # the models whose domain refuses unlike cores
 
 
 def phase_source(case: Case) -> PhaseSource:
@@ -26,7 +26,7 @@ def phase_source(case: Case) -> PhaseSource:
     if case.machine.node.core_kinds and name in _OF_ONE_KIND:
         raise UserError(
             f"model.cpu: {name} simulates cores of one kind, and target {case.machine.name} has several "
-            "(node.core_kinds); leave these out, or use model.cpu: burst"
+            "(node.core_kinds); leave these out, or use model.cpu: burst or detailed"
         )
     source: PhaseSource = lookup("phase-times", name)(case) if name in names("phase-times") else TracedTimes(case)
     return _with_launches(case, source)

@@ -34,7 +34,8 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: (list of node programs, list of times of their
     pieces), an entry per rank, None for ranks without. Parameters beside those of replay_point: ``runtime`` (a
     RuntimeSystem, by ``model_dump(mode="json", by_alias=True)``), ``num_cores`` (of each rank), ``seed``,
-    ``share_group`` (a number per core, or None), ``keep_ranks``. Of the run on an ideal network there are
+    ``share_group`` (a number per core, or None), ``keep_ranks``, and ``speeds`` by rank and core where cores are not
+    all alike. Of the run on an ideal network there are
     ``ideal_compute_ps`` int64[ranks] and what its cores did, since computing itself takes longer where messages come
     late: cores then work one after the other, and not at the same time.
     """
@@ -44,11 +45,13 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     programs, piece_ps = inputs["nodes"]
     group = parameters["share_group"]
     share_group = None if group is None else np.asarray(group, np.int32)
+    speeds = np.asarray(parameters["speeds"]) if "speeds" in parameters else None
 
     def replay(model: str, law: Network, keep_ranks: Sequence[int]) -> CoupledTimeline:
         return replay_coupled(
             inputs["program"], inputs["compute_ps"], programs, piece_ps, parameters["num_cores"], runtime, law,
-            placement, model=model, seed=parameters["seed"], share_group=share_group, keep_ranks=keep_ranks,
+            placement, model=model, seed=parameters["seed"], share_group=share_group, speeds=speeds,
+            keep_ranks=keep_ranks,
         )  # fmt: skip
 
     result = replay(parameters["model"], network, parameters["keep_ranks"])

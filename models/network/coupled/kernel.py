@@ -62,7 +62,7 @@ NODE: Final = np.dtype(
 CORE: Final = np.dtype(
     [
         ("node", "i8"), ("row", "i8"),  # operation that it is blocked by
-        ("busy", "i8"), ("blocked", "i8"),
+        ("busy", "i8"), ("blocked", "i8"), ("per_speed", "f8"),
         ("parked", "i8"),  # of a rank's entries in the heap of strands, the times, latest first
         ("ends_phase", "i8"),
     ]
@@ -245,6 +245,9 @@ def _end_of_piece(nodes, cores, instances, node, core):  # type: ignore[no-untyp
     duration = nodes.piece_ps[me.first_piece + what.piece]
     if nodes.per_speedup[0] != 1.0 and instances[what.row].flags & CREATES:
         duration = np.int64(np.rint(duration * nodes.per_speedup[0]))
+    per_speed = nodes.core[me.first_core + core].per_speed
+    if per_speed != 1.0:
+        duration = np.int64(np.rint(duration * per_speed))
     end = what.start_ps + duration
     nodes.core[me.first_core + core].busy += duration
     if me.keeps_rows and duration > 0:

@@ -97,13 +97,15 @@ def replay_coupled(
     model: str = "latency-bandwidth",
     seed: int = 0,
     share_group: np.ndarray | None = None,
+    speeds: np.ndarray | None = None,
     keep_ranks: Sequence[int] = (),
 ) -> CoupledTimeline:
     """Timeline of a program some of whose ranks are node programs on ``num_cores`` cores each.
 
     ``node_programs`` and ``piece_ps`` (int64 per piece): one entry per rank, None for a rank that is replayed as ever,
     with ``compute_ps`` (int64 per operation, ignored for the others) before its operations. ``share_group`` int32 per
-    core: cores that share a last cache. ``keep_ranks``: coupled ranks whose cores' rows are kept.
+    core: cores that share a last cache. ``speeds`` float64[ranks, cores]: of cores that are not all alike: a piece
+    takes its time by the speed of its core. ``keep_ranks``: coupled ranks whose cores' rows are kept.
 
     O(what the scheduler takes + (steps + operations) x log(strands + cores)); memory: 150 B an operation of a coupled
     rank, a scheduler per rank and 32 B a row. Raises ReplayError for a deadlock, ValueError for programs that do not
@@ -116,9 +118,16 @@ def replay_coupled(
     for rank in coupled:
         before[program.rank_offsets[rank] : program.rank_offsets[rank + 1]] = 0
     mine = [each for each in node_programs if each is not None]
-    schedulers = [new_scheduler(each, num_cores, runtime, seed + each.rank, share_group=share_group) for each in mine]
+    schedulers = [
+        new_scheduler(
+            each, num_cores, runtime, seed + each.rank, share_group=share_group,
+            speed=None if speeds is None else np.asarray(speeds[each.rank], np.float64),
+        )
+        for each in mine
+    ]  # fmt: skip
     times = [np.ascontiguousarray(each, np.int64) for each in piece_ps if each is not None]
     nodes = _nodes(program, strands, coupled, mine, times, schedulers, runtime, keep_ranks)
+    nodes.core["per_speed"] = 1.0 if speeds is None else 1.0 / np.asarray(speeds, np.float64)[coupled].ravel()
     state, end_ps, links = run(
         model,
         KERNELS,

@@ -123,14 +123,13 @@ def new_cores(
     line_bytes = needed(next(iter(caches.values())).line_bytes, "line", f"node.caches.{next(iter(caches))}.")
     every = [needed(each.core, "node.core") for each in kinds]
     marks = 1 << (max(core.reorder_buffer for core in every) + 2).bit_length()
-    limits = np.concatenate(
-        [limits_of(core, clock_of(node, each), marks) for core, each in zip(every, kinds, strict=True)]
-    )
+    clocks = [clock_of(node, each) for each in kinds]
+    limits = np.concatenate([limits_of(core, clock, marks) for core, clock in zip(every, clocks, strict=True)])
     limits["line_shift"], limits["tail"] = line_bytes.bit_length() - 1, request == "tail"
     predicts = any(core.misprediction_cycles > 0 for core in every)
     forward = np.zeros((num_cores, _FORWARDS), _MARK)
     forward["position"] = -1
-    joined = codes[0] if len(codes) == 1 else code_of_kinds(codes, [clock_of(node, each) for each in kinds])
+    joined = codes[0] if clocks == [1.0] else code_of_kinds(codes, clocks)
     cores = np.zeros(num_cores, _CORE)
     cores["first_block"] = kind * len(codes[0].block)
     return Cores(

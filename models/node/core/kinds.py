@@ -59,4 +59,4 @@ def code_of_kinds(codes: Sequence[CoreCode], clocks: Sequence[float]) -> CoreCod
         tables.append(code._replace(block=block, node=node, term=term, out=out))
         nodes, terms, outs, blocks = nodes + len(node), terms + len(term), outs + len(out), blocks + len(block)
     joined = [np.concatenate(each) for each in zip(*tables, strict=True)]
-    return CoreCode(*joined[:-1], np.array([max(int(each.num_places[0]) for each in codes)]))
+    return CoreCode._make([*joined[:-1], np.array([max(int(each.num_places[0]) for each in codes)])])

@@ -65,21 +65,25 @@ def no_data() -> HeldData:
     )  # fmt: skip
 
 
-def new_held(data: TaskData, node: Node, num_cores: int) -> HeldData:
-    """Empty caches of cores 0 to ``num_cores`` - 1. Raises ValueError for a node that lacks a parameter."""
+def new_held(data: TaskData, node: Node, num_cores: int, first_core: int = 0) -> HeldData:
+    """Empty caches of cores [first_core, first_core + num_cores). Raises ValueError for a node that lacks a
+    parameter."""
     for kernel in (most_held, use_data):
         kernel.want()
     caches = list(data_caches(node.caches).values())
     alone = [each for each in caches if each.shared_by_cores == 1]
     last = caches[-1] if caches and caches[-1].shared_by_cores > 1 else None
-    of_core = np.arange(num_cores)
-    private = of_core if alone else np.full(num_cores, _NONE)
-    shared = np.full(num_cores, _NONE) if last is None else of_core // last.shared_by_cores
+    none = np.full(num_cores, _NONE)
+    private = np.arange(num_cores) if alone else none
     count = num_cores if alone else 0
-    sizes = [alone[-1].size_bytes] * count if alone else []
+    sizes = _private_sizes(node, first_core, num_cores) if alone else []
+    shared = none
     if last is not None:
-        below = alone[-1].size_bytes * last.shared_by_cores if alone and last.inclusion == "exclusive" else 0
-        sizes += [last.size_bytes + below] * (int(shared.max()) + 1)
+        shared = (first_core + np.arange(num_cores)) // last.shared_by_cores - first_core // last.shared_by_cores
+        of_shared = np.full(int(shared.max()) + 1, last.size_bytes)
+        if alone and last.inclusion == "exclusive":
+            np.add.at(of_shared, shared, sizes)
+        sizes = [*sizes, *of_shared.tolist()]
     kept, share = _kept(data, len(sizes))
     cache = np.zeros(len(sizes), _CACHE)
     cache["first"] = cache["last"] = _NONE
@@ -94,6 +98,16 @@ def new_held(data: TaskData, node: Node, num_cores: int) -> HeldData:
         np.zeros(entry.shape[1], np.int32), entry, cache, private.astype(np.int32),
         np.where(shared >= 0, shared + count, _NONE).astype(np.int32), _gain(node),
     )  # fmt: skip
+
+
+def _private_sizes(node: Node, first_core: int, num_cores: int) -> list[int]:
+    """Of each core the size of its outermost cache that it shares with none."""
+    of_kinds = [
+        [cache.size_bytes for cache in data_caches(each.caches).values() if cache.shared_by_cores == 1][-1]
+        for each in node.of_kinds
+    ]
+    kinds = node.kind_of_cores or (0,) * (first_core + num_cores)
+    return [of_kinds[kind] for kind in kinds[first_core : first_core + num_cores]]
 
 
 def _kept(data: TaskData, caches: int) -> tuple[np.ndarray, float]:

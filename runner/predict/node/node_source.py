@@ -29,14 +29,14 @@ from manyscale.runner.predict.node.cells import cell_units, cost_units, profile_
 from manyscale.runner.predict.node.cells.plan import CellPlan, plan_cells
 from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
-from manyscale.runner.predict.node.schedule_units import is_coupled
+from manyscale.runner.predict.node.schedule_units import core_speeds, is_coupled
 from manyscale.runner.predict.node.task_type_names import check_priorities, factors_of_types, same_types
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, CoreUse, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic, with_half_width
 from manyscale.runner.predict.stored_arrays import notes_of, restored
 from manyscale.runner.predict.units import Arrays, array_digest
-from manyscale.runner.study import Study, WorkloadChoice
+from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks import full
@@ -92,19 +92,14 @@ class NodeSource(PhaseSource):
         return duration
 
     def coupling(self, done: Done) -> Coupling | None:
-        """Raises UserError for ranks that communicate inside phases, of a repeated workload or on unlike cores."""
+        """Raises UserError for ranks that communicate inside phases of a repeated workload."""
         case = self._case
         group = _share_group(case.machine, case.study.mapping.cores_per_rank)
-        found = _coupling(case.traced, case.study, group, done[schedule_units.KIND].results)
+        found = _coupling(case, group, done[schedule_units.KIND].results)
         if found is not None and case.traced is not case.workload:
             raise UserError(
                 f"{case.study.workload.path}: calls MPI inside phases with tasks, which cannot be repeated; trace as "
                 "many iterations as are wanted"
-            )
-        if found is not None and case.machine.node.core_kinds:
-            raise UserError(
-                f"{case.study.workload.path}: calls MPI inside phases with tasks, which the replay schedules, and that "
-                "knows one kind of core; leave node.core_kinds out"
             )
         return found
 
@@ -209,11 +204,10 @@ def _detailed(traced: Workload, choice: WorkloadChoice) -> Workload:
     return found
 
 
-def _coupling(
-    workload: Workload, study: Study, share_group: np.ndarray | None, schedules: Sequence[Arrays]
-) -> Coupling | None:
+def _coupling(case: Case, share_group: np.ndarray | None, schedules: Sequence[Arrays]) -> Coupling | None:
     """What the replay needs to schedule the task instances of ranks that call MPI inside their phases; None where no
     rank does. ``schedules``: results of schedule_units, by rank."""
+    workload, study = case.traced, case.study
     coupled = [rank for rank, result in enumerate(schedules) if is_coupled(result)]
     if not coupled:
         return None
@@ -228,6 +222,9 @@ def _coupling(
         "share_group": None if share_group is None else share_group.tolist(),
         "keep_ranks": [rank for rank in kept if rank in coupled],
     }
+    speeds = core_speeds(case)
+    if speeds is not None:
+        parameters["speeds"] = speeds.tolist()
     content = f"{schedule_units.VERSION} {workload.digest} {array_digest(np.array(coupled), *times)}"
 
     def make() -> tuple[list[Any], list[Any]]:

@@ -64,7 +64,7 @@ def stage(
     repeated = workload if isinstance(workload, RepeatedWorkload) else None
     result = []
     values: dict[str, Any] = {}
-    speeds = _core_speeds(case)
+    speeds = core_speeds(case)
     tasks = np.bincount(base.column("tasks", "rank"), minlength=base.num_ranks)
     most = int(tasks.sum()) * _repetitions(repeated)
     for rank in range(workload.num_ranks):
@@ -104,9 +104,16 @@ def stage(
     return Stage(KIND, result, values)
 
 
-def _core_speeds(case: Case) -> np.ndarray | None:
-    """float64[ranks, cores]: of the cores that each rank has, where those of a node are not all alike: the ranks of a
-    node have its cores in their order. Raises UserError where ranks share cores."""
+def core_speeds(case: Case) -> np.ndarray | None:
+    """float64[ranks, cores]: of the cores that each rank has, where those of a node are not all alike. Raises UserError
+    where ranks share cores."""
+    cores = cores_of_ranks(case)
+    return None if cores is None else np.asarray(case.machine.node.core_speeds)[cores]
+
+
+def cores_of_ranks(case: Case) -> np.ndarray | None:
+    """int64[ranks, cores]: numbers in their node of the cores that each rank has, where those of a node are not all
+    alike: the ranks of a node have its cores in their order. Raises UserError where ranks share cores."""
     node, width = case.machine.node, case.study.mapping.cores_per_rank
     if not node.core_kinds:
         return None
@@ -121,7 +128,7 @@ def _core_speeds(case: Case) -> np.ndarray | None:
             f"mapping.oversubscribe: ranks would share cores of {case.machine.name}, whose cores are of several kinds "
             "(node.core_kinds); give each rank cores of its own"
         )
-    return np.asarray(node.core_speeds)[cores]
+    return cores
 
 
 def _repetitions(repeated: RepeatedWorkload | None) -> int:
@@ -182,13 +189,20 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     factor[is_sleep] = 1.0
     piece_ps = np.rint(program.piece_ps * factor).astype(np.int64)
     if program.is_coupled:
+        speed = parameters["speeds"][0] if "speeds" in parameters else 1.0
+        piece_ps = np.where(is_sleep, _awake(piece_ps, speed), piece_ps)
         types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))
         count = np.array([program.num_instances])
-        serial = serial_parts(program, piece_ps, runtime.creator_speedup).sum()
+        serial = serial_parts(program, piece_ps, runtime.creator_speedup).sum() / speed
         coupled = {"piece_ps": piece_ps, "type_ps": types, "num_instances": count - 1, "num_ids": count}
         return noted(coupled | {"serial_ps": np.rint([serial]).astype(np.int64)}, program.notes)
     scheduled = _Rank(program, piece_ps, is_sleep, len(scale), parameters, inputs).scheduled(runtime)
     return noted(scheduled, program.notes)
+
+
+def _awake(sleep_ps: np.ndarray, speed: float) -> np.ndarray:
+    """int64[]: what takes so long on a core of a speed."""
+    return np.rint(sleep_ps * speed).astype(np.int64)
 
 
 def core_use(busy: int, overhead: int, serial: float, total: int, cores: int) -> np.ndarray:
@@ -216,7 +230,7 @@ class _Rank:
         self.speed = np.asarray(parameters["speeds"]) if "speeds" in parameters else None
         slept_ps = piece_ps
         if self.speed is not None:  # the initial task stays on its first core, and sleep takes as long on any
-            piece_ps = np.where(is_sleep, np.rint(piece_ps * self.speed[0]).astype(np.int64), piece_ps)
+            piece_ps = np.where(is_sleep, _awake(piece_ps, self.speed[0]), piece_ps)
         self.program, self.piece_ps, self.num_types, self.parameters = program, piece_ps, num_types, parameters
         traced = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
         self.operation = operation_of_phases(program.phase_operation, traced)

@@ -52,7 +52,12 @@ def _network_facts(machine: Machine) -> Iterator[tuple[str, str]]:
 def _node_facts(node: Node) -> Iterator[tuple[str, str]]:
     """Clock, core, caches, memory; what the machine file leaves out is left out."""
     for kind in node.core_kinds:
-        yield "kind of core", f"{kind.cores} of speed {kind.speed:g}"
+        clock = "" if kind.frequency_hz is None else f", {kind.frequency_hz / 1e9:g} GHz"
+        yield "kind of core", f"{kind.cores} of speed {kind.speed:g}{clock}"
+        if kind.core is not None:
+            yield "its core", f"reorder buffer of {kind.core.reorder_buffer}, issues {kind.core.width} per cycle"
+        for name, cache in kind.caches.items():
+            yield f"its cache {name}", _cache(cache)
     if node.frequency_hz is not None:
         yield "clock", f"{node.frequency_hz / 1e9:g} GHz"
     if node.core is not None:

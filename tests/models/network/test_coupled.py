@@ -135,6 +135,7 @@ def coupled(
     law: Network | None = None,
     model: str = "latency-bandwidth",
     keep: Sequence[int] = (),
+    speeds: np.ndarray | None = None,
 ) -> CoupledTimeline:
     law = law or network()
     program = build_program(workload, law.collectives)
@@ -142,7 +143,7 @@ def coupled(
     placement = Placement.one_per_node(workload.num_ranks)
     return replay_coupled(
         program, compute_of(workload), nodes, times, num_cores, RuntimeSystem(), law, placement, model=model,
-        keep_ranks=keep,
+        keep_ranks=keep, speeds=speeds,
     )  # fmt: skip
 
 
@@ -165,6 +166,16 @@ class TestOverlap:
         expected = max(compute, cost(100_000)) if num_cores == 2 else compute + cost(100_000)
         assert result.makespan_ps == expected
         assert result.busy_ps.sum() == compute
+        assert result.blocked_ps.sum() == cost(100_000)
+
+    @pytest.mark.parametrize("speed", [1.0, 0.5, 0.01])
+    def test_cores_of_other_speeds_take_longer_to_compute_and_not_to_communicate(self, tmp_path, speed):
+        """C = 500 us on rank 0, whose cores are of that speed; those of rank 1 count for nothing here."""
+        workload = trace(tmp_path, "recv 1 0 100000", "send 0 0 100000")
+        speeds = np.array([[speed, speed], [0.001, 0.001]])
+        result = coupled(workload, [overlapping(0, 1, 2, 500 * US), None], 2, speeds=speeds)
+        assert result.makespan_ps == max(500 * US / speed, cost(100_000))
+        assert result.busy_ps.sum() == 500 * US / speed
         assert result.blocked_ps.sum() == cost(100_000)
 
     def test_two_operations_of_a_rank_overlap(self, tmp_path):

@@ -20,7 +20,7 @@ from manyscale.runner.predict.node.creation import as_traced, creation_pieces
 from manyscale.runner.predict.node.instance_ids import ids_in_rank, rows_as_traced, traced_ids
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import rank_part
-from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase_of_pieces
+from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, cores_of_ranks, phase_of_pieces
 from manyscale.runner.predict.node.task_type_names import same_types
 from manyscale.runner.predict.node.type_ratios import CellTimes, TypeRatios, type_ratios
 from manyscale.runner.predict.phase_source import Case, Finished, Stage
@@ -47,6 +47,12 @@ def stage(plan: CellPlan, case: Case, profiles: Finished | None, costs: Finished
     types = same_types(plan.detail, plan.traced)
     result = []
     sampler = lookup("task-sampler", study.sampling.tasks)
+    cores_of = cores_of_ranks(case)
+    if cores_of is not None and study.sampling.tasks != "full":
+        raise UserError(
+            f"sampling.tasks: {study.sampling.tasks} takes samples of task instances on cores of one kind, and target "
+            f"{machine.name} has several (node.core_kinds); leave one of these out"
+        )
     for index, cell in enumerate(plan.cells):
         inputs, digests = cell_inputs(plan, cell, values)
         if plan.traced is not plan.detail:
@@ -75,6 +81,8 @@ def stage(plan: CellPlan, case: Case, profiles: Finished | None, costs: Finished
             "num_types": plan.traced.tables["task_types"].num_rows,
             "seed": study.seed,
         }
+        if cores_of is not None:
+            own["first_core"] = int(cores_of[cell.rank, 0])
         meaning = own | {"node": machine.node.model_dump(mode="json", include=READ_OF_NODE)}
         key = unit_key(KIND, VERSION, meaning, digests, seed=study.seed)
         accesses = int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
@@ -163,7 +171,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     def own_type(kind: np.ndarray) -> np.ndarray:
         return np.where(kind < 0, -1, types[kind])
 
-    predicted = _by_type(program, found.piece_ps, ~creates, first, end, own_type, number)
+    predicted = _by_type(program, _at_speed_1(program, found, node, parameters), ~creates, first, end, own_type, number)
     first_traced, end_traced = phases_of_cell(traced_program, parameters["iteration"])
     own = (lambda kind: kind) if "traced" in inputs else own_type
     traced_ps = traced_program.piece_ps
@@ -210,6 +218,18 @@ def _core_times(program: NodeProgram, found: Found, first: int, end: int, node: 
     times[first : first + 1, 1] = of_cores * 1e12 / (node.frequency_hz or 1.0)
     times[:, 2] = serial_parts(program, awake_ps)
     return np.rint(times[first:end]).astype(np.int64)
+
+
+def _at_speed_1(program: NodeProgram, found: Found, node: Node, parameters: Mapping[str, Any]) -> np.ndarray:
+    """Times of pieces as a core of the speed 1 would take them by the speeds of the node's cores, which phases that are
+    not simulated go by."""
+    if not node.core_kinds:
+        return found.piece_ps
+    first = parameters["first_core"]
+    speeds = np.array(node.core_speeds[first : first + parameters["cores"]])
+    core = np.zeros(program.num_instances, np.int64)  # of the initial task its first one
+    core[found.row] = found.arrays["core"]
+    return np.asarray(found.piece_ps * speeds[core[program.piece_instance]])
 
 
 def _by_type(

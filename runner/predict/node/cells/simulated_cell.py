@@ -59,17 +59,17 @@ def _in_detail(
     own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
     held = None
     if cell.runtime.policy == "data-reuse" and profiles is not None:
-        held = new_held(_data_of(profiles, own), cell.node, cores)
+        held = new_held(_data_of(profiles, own), cell.node, cores, parameters.get("first_core", 0))
     simulation = NodeSimulation(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
         first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, beside_ps=cell.beside_ps,
         window_cycles=chosen["window"], request=chosen["request"],
         seed=parameters["seed"], keep_served=True, most_lines=most_lines_of(own, cell.node, cores),
-        held=held,
+        held=held, first_core=parameters.get("first_core", 0),
     )  # fmt: skip
     lines = no_lines(cores) if profiles is None else lines_left(profiles, own, cell.node, cores)
     if chosen["caches"] == "warm" and profiles is not None:
-        skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles, held))
+        skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles, held, parameters.get("first_core", 0)))
         fill_skipped(simulation.memory, lines)
     elif chosen["caches"] == "rerun":
         simulation.run()
@@ -96,7 +96,7 @@ def _data_of(profiles: InstanceProfiles, own: np.ndarray | None) -> TaskData:
 
 
 def _run_before(
-    cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles, held: HeldData | None = None
+    cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles, held: HeldData | None = None, first_core: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """(int[], int[]): the instances of the cell in the order in which they end, and the cores that execute them, if
     every instruction takes as long as any other: what caches have seen when such a cell ran before. Where the replay
@@ -106,9 +106,11 @@ def _run_before(
         return order, np.arange(len(order)) % cores
     assert cell.node.frequency_hz is not None
     piece_ps = np.rint(cell.pieces.num_instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
+    speeds = cell.node.core_speeds[first_core : first_core + cores]
     stretches = run_phases(
         cell.program, cores, cell.runtime, piece_ps + cell.creation_ps, cell.first, cell.end, seed=seed,
-        share_group=last_cache_of(cell.node, cores), held=held, keep=True,
+        share_group=last_cache_of(cell.node, cores, first_core), held=held, keep=True,
+        speed=np.array(speeds) if speeds else None,
     ).stretches  # fmt: skip
     last = np.full(cell.program.num_instances, -1)
     last[stretches["instance"]] = np.arange(len(stretches))
@@ -121,9 +123,9 @@ def lines_left(
     profiles: InstanceProfiles | InstanceLines, own: np.ndarray | None, node: Node, num_cores: int
 ) -> SkippedLines:
     """What instances of known profiles leave in caches, if they are not simulated. ``own``: see ``most_lines_of``."""
-    caches = [
-        (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores) for cache in data_caches(node.caches).values()
-    ]
+    of_kinds = [data_caches(each.caches).values() for each in node.of_kinds]
+    sizes = [max(cache.size_bytes for cache in level) // profiles.line_bytes for level in zip(*of_kinds, strict=True)]
+    caches = list(zip(sizes, (cache.shared_by_cores for cache in data_caches(node.caches).values()), strict=True))
     of_core = sum(lines for lines, cores in caches if cores == 1)
     most = sum(-(-num_cores // cores) * lines for lines, cores in caches)
     return skipped_lines(

@@ -243,13 +243,24 @@ def test_each_rank_has_its_own_cores(tmp_path):
     assert ratio.tolist() == pytest.approx([1.0] * 4 + [4.0] * 4, rel=1e-6)
 
 
+@pytest.mark.theory
+def test_coupled_ranks_of_half_the_speed_compute_for_twice_as_long(tmp_path):
+    base, slow = (
+        run(study("jacobi-8", 4), tmp_path / name, set=keys)
+        for name, keys in (("base", _kinds((8, 1.0), (8, 1.0))), ("slow", _kinds((8, 0.5), (8, 0.5))))
+    )
+    plain = run(study("jacobi-8", 4), tmp_path / "plain")
+    assert base.statistics["application.makespan"].value == plain.statistics["application.makespan"].value
+    busy = [float((found.cores.to_pandas().eval("end_ps - start_ps")).sum()) for found in (base, slow)]
+    assert busy[1] == pytest.approx(2 * busy[0], rel=1e-6)
+
+
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("name", "more", "said"),
     [
-        ("sparselu-8", {"model": {"cpu": "detailed"}}, "model.cpu: detailed simulates cores of one kind"),
+        ("sparselu-8", {"model": {"cpu": "interval"}}, "model.cpu: interval simulates cores of one kind"),
         ("lulesh-8", {}, "has several kinds of cores"),
-        ("jacobi-8", {}, "jacobi-8.tar.zst: calls MPI inside phases with tasks, .* one kind of core"),
         ("sparselu-8", {"target.node.core_kinds": [{"cores": 4, "speed": 1}]}, "they are 4 cores in all"),
     ],
 )
