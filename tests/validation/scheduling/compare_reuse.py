@@ -19,9 +19,9 @@ import numpy as np
 from interval.cases import Program, cycles_of
 from interval.trace_programs import trace
 
-from manyscale.runner.predict.node import profile_units, simulated_cell
-from manyscale.runner.predict.node.cells import WHOLE
-from manyscale.runner.predict.node.open_cell import OpenCell
+from manyscale.runner.predict.node.cells import profile_units, simulated_cell
+from manyscale.runner.predict.node.cells.open_cell import OpenCell
+from manyscale.runner.predict.node.cells.plan import WHOLE
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.study.targets import target_named
 
