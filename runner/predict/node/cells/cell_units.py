@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 KIND: Final = "node-cell"
 VERSION: Final = 16  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
+READ_IN_DETAIL: Final = READ_OF_NODE | {"core_kinds"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 1}  # simulated operations per access
 
@@ -83,7 +84,7 @@ def stage(plan: CellPlan, case: Case, profiles: Finished | None, costs: Finished
         }
         if cores_of is not None:
             own["first_core"] = int(cores_of[cell.rank, 0])
-        meaning = own | {"node": machine.node.model_dump(mode="json", include=READ_OF_NODE)}
+        meaning = own | {"node": machine.node.model_dump(mode="json", include=READ_IN_DETAIL)}
         key = unit_key(KIND, VERSION, meaning, digests, seed=study.seed)
         accesses = int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
         weight = accesses * _WEIGHTS[study.model.cpu] // (10 if study.sampling.tasks != "full" else 1)
