@@ -28,6 +28,8 @@ def phase_source(case: Case) -> PhaseSource:
             f"model.cpu: {name} simulates cores of one kind, and target {case.machine.name} has several "
             "(node.core_kinds); leave these out, or use model.cpu: burst or detailed"
         )
+    if case.machine.node.core_kinds and case.study.sampling.intervals is not None:
+        raise UserError("sampling.intervals: simulates one kind of core; leave node.core_kinds out")
     source: PhaseSource = lookup("phase-times", name)(case) if name in names("phase-times") else TracedTimes(case)
     return _with_launches(case, source)
 

@@ -352,7 +352,9 @@ def test_cores_read_what_they_say_they_read():
     """What units of work are keyed by is what models are handed."""
     of = {"frequency_hz": "frequency"}
     for name, read in (
-        ("detailed", cell_units.READ_IN_DETAIL), ("interval", cell_units.READ_OF_NODE), ("amm", amm_source.READ_OF_NODE),
+        ("detailed", cell_units.READ_IN_DETAIL),
+        ("interval", cell_units.READ_OF_NODE),
+        ("amm", amm_source.READ_OF_NODE),
     ):  # fmt: skip
         domain = lookup("cpu", name).DOMAIN
         declared = {key.partition(".")[2] for key in domain.reads if key.startswith("node.")}

@@ -71,8 +71,6 @@ class RegionSource(NodeSource):
             )
         if choice.repeat is not None:
             raise UserError(f"{choice.path}: regions of a program cannot be repeated; leave workload.repeat out")
-        if case.machine.node.core_kinds:
-            raise UserError("sampling.intervals: simulates one kind of core; leave node.core_kinds out")
         if asked.caches == "warm":
             raise UserError(
                 f"{choice.path}: intervals.caches: warm is for programs of one thread; regions of a parallel one begin "
