@@ -18,6 +18,7 @@ from manyscale.models.memory.caches.first_level import (
     hits_at_once,
     simply_hits,
 )
+from manyscale.models.memory.caches.from_afar import comes_from_afar, has_plain_third
 from manyscale.models.memory.caches.kernel import LOAD, OBSERVED, STORE, access
 from manyscale.models.memory.caches.lru_kernel import AHEAD
 from manyscale.models.memory.caches.page_frames import framed_unit
@@ -71,6 +72,7 @@ def run_all_kinds(accesses, by_site, core, pages, grain_shift, state, references
     first, line_shift = first_level(state), state.geometry[0, LINE_SHIFT]
     whole_lines = line_shift == state.geometry[0, SECTOR_SHIFT]
     second = has_plain_second(state)
+    third = second and has_plain_third(state)
     at_once = first[-1] and (not observes or state.now[NUM_CORES] == 1)
     num_missed = 0  # of the last AHEAD accesses
     num_farther = 0  # that the second level did not answer: if they are many, it is not asked for a while
@@ -113,6 +115,8 @@ def run_all_kinds(accesses, by_site, core, pages, grain_shift, state, references
                 is_done = not (passes_on and kind == STORE) and simply_hits(state, kind == STORE, own, size)
             elif second and num_farther <= AHEAD // 4:
                 is_done = comes_from_second(state, line, kind == STORE, label, grain_bytes)
+                if not is_done and third:
+                    is_done = comes_from_afar(state, line, kind == STORE, grain_bytes)
                 num_farther += not is_done
                 misses += is_done
             if not is_done or state.now[QUEUED] > 0:

@@ -70,6 +70,31 @@ def test_exclusive_levels_hold_the_sum_of_both() -> None:
     assert totals(hierarchy, "L2", Counter.write_backs) == totals(dirty, "L1D", Counter.write_backs)
 
 
+@pytest.mark.contract
+@pytest.mark.parametrize(("second", "prefetcher"), [({}, {}), ({"inclusion": "inclusive"}, {"prefetcher": {}})])
+def test_what_is_done_at_once_is_what_requests_do(second: dict, prefetcher: dict) -> None:
+    """Beside a core that does nothing every request is made step by step, alone most come to an end at once."""
+    levels = {
+        "L1": cache(1024, 2, **prefetcher), "L2": cache(2048, 4, **second), "L3": cache(8192, 8, inclusion="exclusive"),
+    }  # fmt: skip
+    draws = np.random.default_rng(1)
+    kind = draws.integers(0, 3, 20_000)
+    lines = np.choose(
+        kind, [draws.integers(0, 160, 20_000), np.arange(20_000) // 8 % 313, draws.zipf(1.3, 20_000) % 400]
+    )
+    stores = draws.random(20_000) < 0.3
+    counted = []
+    for num_cores in (1, 2):
+        hierarchy = CacheHierarchy(levels, {}, num_cores=num_cores, num_sites=3)
+        core = np.zeros(20_000, np.int32)
+        hierarchy.feed(
+            (lines * 64).astype(np.uint64), np.full(20_000, 8, np.int32), stores, kind.astype(np.int32), core
+        )
+        counted.append(hierarchy.counts().values[:, :, 0])
+    assert np.array_equal(*counted)
+    assert counted[0][1:, Counter.load_misses].sum() > 5000
+
+
 @pytest.mark.theory
 def test_exclusive_or_not_when_both_sweep() -> None:
     sweep = loads_of(np.tile(np.arange(32), 5))
