@@ -20,24 +20,38 @@ _WAITS = (Action.loop, Action.barrier, Action.wait_children, Action.end_group)
 _NO_OPERATION = -1
 
 
-def cut_at_waits(program: NodeProgram, num_instructions: np.ndarray, at_least: int = 1) -> NodeProgram:
+def cut_at_waits(
+    program: NodeProgram, num_instructions: np.ndarray, at_least: int = 1, may_end: np.ndarray | None = None
+) -> NodeProgram:
     """The program with a phase for each region: one ends at the first wait for all by which it has executed
-    ``at_least`` instructions, or with its phase. ``num_instructions`` int64[pieces].
+    ``at_least`` instructions, or with its phase. ``num_instructions`` int64[pieces]; ``may_end`` bool[pieces]: pieces
+    of the initial task that one may end behind, too.
 
     Not cut are places inside a group or a lock of the initial task. Phases keep their iterations; the last region of
     one ends with its operation, the others with none. O(steps of the initial task + instances + pieces).
     """
     first, end = int(program.first_step[0]), int(program.first_step[1])
     action, target = program.step_action[first:end], program.step_target[first:end].astype(np.int64)
-    left, in_group = may_be_left(program)
-    held = np.cumsum(action == Action.acquire) - np.cumsum(action == Action.release) > 0
+    ends = np.isin(action, _WAITS)
+    if may_end is not None:
+        computes = action == Action.compute
+        ends[computes] = may_end[target[computes]]
+    ends &= may_cut(program)
     phase_end = program.phase_first_step[1:] - first
-    may_cut = np.isin(action, _WAITS) & ~left & ~in_group & ~held
-    may_cut[phase_end[phase_end > 0] - 1] = False  # is cut there anyway
-    place = np.flatnonzero(may_cut) + 1  # the step that a region would begin with
+    ends[phase_end[phase_end > 0] - 1] = False  # is cut there anyway
+    place = np.flatnonzero(ends) + 1  # the step that a region would begin with
     row = np.minimum(_next_row(program, action, target)[place], _last_row(program, place + first))
     kept = _long_enough(program, action, target, np.asarray(num_instructions, np.int64), place, row, at_least)
     return _cut(program, place[kept] + first, row[kept])
+
+
+def may_cut(program: NodeProgram) -> np.ndarray:
+    """bool[steps of the initial task]: nothing is left to do behind it, and it stands in no group and no lock."""
+    first, end = int(program.first_step[0]), int(program.first_step[1])
+    action = program.step_action[first:end]
+    left, in_group = may_be_left(program)
+    held = np.cumsum(action == Action.acquire) - np.cumsum(action == Action.release) > 0
+    return np.asarray(~left & ~in_group & ~held)
 
 
 def program_of_phases(program: NodeProgram, first: int, end: int) -> tuple[NodeProgram, np.ndarray, np.ndarray]:

@@ -63,9 +63,10 @@ class _Before:
 
 @dataclass(frozen=True)
 class OpenRegions:
-    """``cell``: all phases; ``used``: the lines of its instances, if caches are filled."""
+    """``cell``: all phases of ``regions``; ``used``: the lines of its instances, if caches are filled."""
 
     cell: OpenCell
+    regions: Regions
     cores: int
     detailed: Mapping[str, Any]
     seed: int
@@ -227,5 +228,7 @@ def open_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Op
                 inputs["faults"],
             )  # fmt: skip
             used = lines_from(restored(inputs["lines"])) if "lines" in inputs else None
-            _opened[name] = OpenRegions(cell, parameters["cores"], parameters["detailed"], parameters["seed"], used)
+            _opened[name] = OpenRegions(
+                cell, regions, parameters["cores"], parameters["detailed"], parameters["seed"], used
+            )
         return _opened[name]

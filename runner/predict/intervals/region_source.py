@@ -16,7 +16,7 @@ import numpy as np
 
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind
-from manyscale.models.workload.notes import Note, informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import region_units, sampled_tables
 from manyscale.runner.predict.intervals.methods import choose
@@ -91,11 +91,11 @@ class RegionSource(NodeSource):
         inputs = (self._regions, self._rank, self._stream)
         if region_units.KIND not in done:
             if study.options(IntervalsChoice).caches != "last-uses":
-                return [region_units.stage(*inputs, self._choice.element, case, self._faults.piece_ps, None)]
+                return [region_units.stage(*inputs, self._choice.element, case, self._fault_ps, None)]
             if region_units.LINES not in done:
                 return [region_units.lines_stage(*inputs, case)]
             lines = done[region_units.LINES].results[0]
-            return [region_units.stage(*inputs, self._choice.element, case, self._faults.piece_ps, lines)]
+            return [region_units.stage(*inputs, self._choice.element, case, self._fault_ps, lines)]
         if schedule_units.KIND not in done:
             ratios = (self._ratios(self._cells_in(done)), self._cells.strata)
             return [schedule_units.stage(case, self._part, factors_of_types(case.traced, study), ratios, {})]
@@ -129,7 +129,12 @@ class RegionSource(NodeSource):
 
     def notes(self, done: Done) -> list[Note]:
         kinds = (region_units.KIND, schedule_units.KIND)
-        return [*self._worth, *self._faults.notes, *(note for kind in kinds for note in notes_of(done[kind].results))]
+        return [
+            *self._worth,
+            *self._of_windows,
+            *self._faults.notes,
+            *(note for kind in kinds for note in notes_of(done[kind].results)),
+        ]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Regions, and as for other programs cores, task instances of simulated regions, CPI stacks of the whole."""
@@ -152,20 +157,39 @@ class RegionSource(NodeSource):
         study = self._case.study
         every, runtime = study.options(IntervalsChoice).instructions, study.options(RuntimeSystem)
         cores = study.mapping.cores_per_rank
-        key = ("regions", every, cores, runtime.model_dump_json(by_alias=True))
-        return self._case.shared.once(key, lambda: cut(self._rank, self._stream, cores, runtime, every, self._place))
+        in_windows = study.sampling.intervals != "full" and study.options(IntervalsChoice).vectors == "blocks"
+        key = ("regions", every, cores, in_windows, runtime.model_dump_json(by_alias=True))
+        return self._case.shared.once(
+            key, lambda: cut(self._rank, self._stream, cores, runtime, every, self._place, in_windows=in_windows)
+        )
 
     @property
     def _faults(self) -> PageFaults:
         study, memory = self._case.study, self._case.machine.node.main_memory
         cost_ps = (memory.page_fault_ps if memory is not None else None) or 0
-        program, runtime = self._regions.program, study.options(RuntimeSystem)
-        cores = study.mapping.cores_per_rank
+        regions, runtime, cores = self._regions, study.options(RuntimeSystem), study.mapping.cores_per_rank
+        whole = regions.whole
         key = ("page faults", cost_ps, self._regions.content)
         return self._case.shared.once(
             key,
-            lambda: page_faults_of(program, self._rank.workload, 0, cores, runtime, cost_ps, (0, program.num_phases)),
+            lambda: page_faults_of(whole, self._rank.workload, 0, cores, runtime, cost_ps, (0, whole.num_phases)),
         )
+
+    @property
+    def _fault_ps(self) -> np.ndarray:
+        """int64[pieces of the regions]: of page faults."""
+        return self._regions.windows.shares(self._faults.piece_ps)
+
+    @property
+    def _of_windows(self) -> list[Note]:
+        windows = self._regions.windows
+        if not windows.num_windows:
+            return []
+        text = (
+            f"{windows.num_cut} loops and serial parts that are larger than regions are cut into {windows.num_windows} "
+            "windows, at whose ends cores wait for each other"
+        )
+        return [changes("regions-in-windows", text, self._place, windows.num_windows, Errs.long)]
 
     @property
     def _worth(self) -> list[Note]:

@@ -161,7 +161,7 @@ def simulate_regions(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
         "part": np.array(result.core_parts),
         "type_part": np.array(result.parts),
         "model": np.full(len(joined["instance"]), MODELS.index("detailed"), np.int8),
-        "num_ids": np.array([opened.program.num_instances], np.int64),
+        "num_ids": np.array([opened.regions.whole.num_instances], np.int64),
         "frequency_hz": np.array([frequency_hz]),
     }
     return noted(stored(joined), [*opened.program.notes, *result.notes])
@@ -187,9 +187,10 @@ def _measured(
     kind = program.task_type[program.piece_instance[mine]].astype(np.int64)
     kind = np.where(kind < 0, types, kind)
     rows = np.arange(*program.phase_first_instance[[first, end]])
-    rows = rows[result.instances["start_ps"][rows] >= 0]
+    windows = opened.regions.windows
+    rows = rows[(result.instances["start_ps"][rows] >= 0) & ~windows.row_is_part[stretch.row[rows]]]
     served = result.served[rows]
-    number, creator = ids_in_rank(opened.program, stretch.row[rows])
+    number, creator = ids_in_rank(opened.regions.whole, windows.row[stretch.row[rows]])
     awake_ps = np.where(program.piece_event == SLEEP, 0, piece_ps)
     instructions = np.bincount(program.piece_instance, stretch.pieces.num_instructions, program.num_instances)
     fused = sums_of_pieces(opened.cell.stream, stretch.pieces, opened.fused)

@@ -2,7 +2,7 @@
 
 ``python -m intervals.measure_regions TRACE...`` (in tests/validation) runs each trace of an OpenMP program, with all of
 its iterations at the detailed level, on 4 and 16 cores of marenostrum3: whole, and from regions chosen by SimPoint.
-*Choosing*: the same regions with the cycles that they take inside the whole program. *Beginning*: what is left, since
+*Choosing*: the same regions with the cycles that they take inside the whole program (where none is cut into windows). *Beginning*: what is left, since
 regions began in other caches than the program would have left.
 """
 
@@ -75,10 +75,11 @@ def measure(rows: Any, trace: str, cores: int, length: int, folder: Path) -> Non
         chosen = np.flatnonzero(own.weight > 0)
         figure = found.statistics["intervals.cpi"]
         half = "" if figure.ci_high is None else f"{(figure.ci_high - figure.value) / figure.value:.4f}"
-        choosing = float(own.weight.to_numpy()[chosen] @ cpi[chosen]) / truth - 1
+        in_windows = len(own) != len(table)  # the whole program has none
+        choosing = "" if in_windows else f"{float(own.weight.to_numpy()[chosen] @ cpi[chosen]) / truth - 1:.4f}"
         share = found.statistics["intervals.share"].value
         rows.writerow(
-            (Path(trace).name, cores, length, way, len(chosen), len(own), f"{share:.4f}", f"{choosing:.4f}",
+            (Path(trace).name, cores, length, way, len(chosen), len(own), f"{share:.4f}", choosing,
              f"{figure.value / truth - 1:.4f}", half, f"{lines:.2f}", f"{seconds:.2f}", f"{whole_seconds:.2f}")
         )  # fmt: skip
         sys.stdout.flush()

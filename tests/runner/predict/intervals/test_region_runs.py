@@ -66,6 +66,27 @@ def test_one_of_equal_regions_is_the_whole(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.theory
+def test_large_regions_are_cut_into_windows(tmp_path):
+    """A loop of as many chunks as cores, eight times as long as regions are to be: in a window every core executes a
+    seventh of its chunk. Instances have no row then, and the windows together have the program's instructions."""
+    trace, content = loops(tmp_path / "trace", [0] * 3), study(tmp_path / "trace", "simpoint", max_k=2)
+    content |= {"mapping": {"cores_per_rank": CHUNKS}}
+    content["intervals"]["instructions"] = OF_LOOP // 8
+    found = run(tmp_path / "windows", content | {"workload": {"path": str(trace)}})
+    rows = found.intervals
+    assert rows.num_rows == 3 * 7
+    assert np.ptp(to_numpy(rows.column("instructions"))) <= CHUNKS * INSTRUCTIONS
+    assert to_numpy(rows.column("instructions")).sum() == 3 * OF_LOOP
+    assert [note.count for note in found.notes if note.code == "regions-in-windows"] == [21]
+    assert "task_type" in found.table("task_instances").column_names
+    assert found.table("task_instances").num_rows == 0
+    whole = run(tmp_path / "whole", content | {"sampling": {"intervals": "full"}, "intervals": {"instructions": 200}})
+    assert whole.intervals.num_rows == 3  # all regions are the program as it is
+    assert found.makespan_seconds > 0.9 * whole.makespan_seconds
+
+
+@pytest.mark.slow
+@pytest.mark.theory
 def test_caches_begin_as_the_cores_used_lines_last(tmp_path):
     """Chunks use lines of their own again in each loop: behind last uses they find them as the whole program does,
     in first levels or the next; in cold caches every loop goes to memory."""
