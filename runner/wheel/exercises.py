@@ -117,7 +117,7 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "run --workload {data}/detail/bs16_O1.lk.xz --target epyc-zen4 --model cpu=detailed"
         " --sampling intervals=simpoint --set intervals.instructions=1000",
         "run --workload {data}/chapter6/hydro-1-detail.tar.zst --target marenostrum3 --model cpu=detailed"
-        " --sampling intervals=sbbv --set intervals.instructions=20000 --set mapping.cores_per_rank=4",
+        " --sampling intervals=sbbv+ccv+mcv --set intervals.instructions=20000 --set mapping.cores_per_rank=4",
         "plan --method simprof {data}/stacks/spstk.stk.xz -o units",
         "plan --method tbpoint {examples}/bfs-16 -o launches",
     ),

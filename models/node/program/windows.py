@@ -184,7 +184,8 @@ def _loops(
     """(int64[loops]: the new number of each, or of its first window, whose others are the next even ones; int32[]: the
     new ``first_chunk``, in which every other loop stands for what lies between two)."""
     begun = np.isin(program.step_action, (Action.loop, Action.loop_nowait))
-    number, pairs = np.zeros(len(program.first_chunk), np.int64), []
+    number = np.zeros(len(program.first_chunk), np.int64)
+    pairs: list[tuple[int, int]] = []
     for loop in np.unique(program.step_target[begun]).tolist():
         number[loop] = 2 * len(pairs)
         first, end = program.first_chunk[loop : loop + 2].tolist()

@@ -27,6 +27,7 @@ from manyscale.runner.predict.statistic import Statistic, with_half_width
 from manyscale.runner.predict.stored_arrays import notes_of, restored
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.study import WorkloadChoice
+from manyscale.sampling.phases import parallel_phases
 from manyscale.sampling.phases.traced_intervals import TracedIntervals
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.population import Choice, IntervalPopulation
@@ -57,6 +58,14 @@ class IntervalSource(PhaseSource):
             raise UserError(
                 f"{self._place}: has no task instances, so it has one thread, on one core; leave "
                 "mapping.cores_per_rank out"
+            )
+        method = case.study.sampling.intervals
+        parts = set(parallel_phases.parts_of(method or "") or ()) - {"sbbv"}
+        if parts or case.study.options(IntervalsChoice).counters != "traced":
+            what = f"sampling.intervals: {method}" if parts else "intervals.counters"
+            raise UserError(
+                f"{self._place}: has one thread, and {what} chooses by what cores do to each other; choose simpoint or "
+                "sbbv"
             )
         self._thread = case.shared.once("one thread", lambda: OneThread(case.traced, case.study.workload))
 
@@ -96,7 +105,7 @@ class IntervalSource(PhaseSource):
         return with_half_width(found.relative_half_width, of_run | sampled_tables.statistics(found))
 
     def notes(self, done: Done) -> list[Note]:
-        return notes_of(done[interval_units.KIND].results)
+        return [*self._choice.notes, *notes_of(done[interval_units.KIND].results)]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Intervals, and the CPI stack of the whole."""

@@ -25,18 +25,23 @@ def of_one_thread(name: str) -> Sampler | None:
         return known
     if simpoint_points.is_points(Path(name)):
         return Sampler(lambda population, rules, seed: _given(Path(name), population))
-    if name == "sbbv":
-        return Sampler(
-            lambda population, rules, seed: parallel_phases.choose(population, ("sbbv",), rules, seed),
-            parallel_phases.PhaseRules,
-        )
-    return None
+    return of_regions(name) if name == "sbbv" else None
+
+
+def of_regions(name: str) -> Sampler | None:
+    """One of ``of_one_thread``, or one that also needs what cores do to each other, such as ``sbbv+ccv``."""
+    if (parts := parallel_phases.parts_of(name)) is None:
+        return of_one_thread(name)
+    return Sampler(
+        lambda population, rules, seed: parallel_phases.choose(population, parts, rules, seed),
+        parallel_phases.PhaseRules,
+    )
 
 
 def choose(population: IntervalPopulation, study: Study, rules: Mapping[str, Any]) -> Choice:
     """What a study's method chooses, by its rules. Raises ValueError where the population lacks what it needs."""
     assert study.sampling.intervals is not None
-    method = of_one_thread(study.sampling.intervals)
+    method = of_regions(study.sampling.intervals)
     assert method is not None  # studies are checked
     found: Choice = method.choose(population, method.rules.model_validate(rules), study.seed)
     return found

@@ -51,7 +51,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class _Before:
+class Before:
     """Rows of lines (region_units.py: ``find_lines``) in the order in which they end, the cores that execute them,
     and the phases that they end in, int64[] each: a burst schedule of the whole program, in which every instruction
     takes as long as any other."""
@@ -166,20 +166,11 @@ class OpenRegions:
         self._unused_lines.append(lines)
 
     @cached_property
-    def _before(self) -> _Before:
-        cell, program = self.cell, self.program
-        assert cell.node.frequency_hz is not None
-        piece_ps = np.rint(cell.pieces.num_instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
-        stretches = run_phases(
-            program, self.cores, cell.runtime, piece_ps + cell.creation_ps, seed=self.seed,
-            share_group=last_cache_of(cell.node, self.cores), keep=True,
-        ).stretches  # fmt: skip
-        row = stretches["instance"].astype(np.int64)
-        row = np.where(row == 0, program.num_instances + stretches["phase"], row)
-        last = np.full(program.num_instances + program.num_phases, -1)
-        last[row] = np.arange(len(row))
-        last = np.sort(last[last >= 0])
-        return _Before(row[last], stretches["core"][last].astype(np.int64), stretches["phase"][last].astype(np.int64))
+    def _before(self) -> Before:
+        cell = self.cell
+        return order_before(
+            self.program, cell.pieces.num_instructions, cell.creation_ps, cell.node, self.cores, cell.runtime, self.seed
+        )
 
     @cached_property
     def _row_of_pieces(self) -> np.ndarray:
@@ -207,6 +198,24 @@ class OpenRegions:
     def _row_type(self) -> np.ndarray:
         """int64[rows]: types of task instances, -1 for the initial task."""
         return np.append(self.program.task_type.astype(np.int64), np.full(self.program.num_phases, -1))
+
+
+def order_before(
+    program: NodeProgram, instructions: np.ndarray, creation_ps: np.ndarray, node: Node, cores: int,
+    runtime: RuntimeSystem, seed: int,
+) -> Before:  # fmt: skip
+    """Of a program whose pieces have these ``instructions`` and take ``creation_ps`` on top (int64[pieces])."""
+    frequency_hz = needed(node.frequency_hz, "node.frequency")
+    piece_ps = np.rint(instructions * (1e12 / frequency_hz)).astype(np.int64)
+    stretches = run_phases(
+        program, cores, runtime, piece_ps + creation_ps, seed=seed, share_group=last_cache_of(node, cores), keep=True,
+    ).stretches  # fmt: skip
+    row = stretches["instance"].astype(np.int64)
+    row = np.where(row == 0, program.num_instances + stretches["phase"], row)
+    last = np.full(program.num_instances + program.num_phases, -1)
+    last[row] = np.arange(len(row))
+    last = np.sort(last[last >= 0])
+    return Before(row[last], stretches["core"][last].astype(np.int64), stretches["phase"][last].astype(np.int64))
 
 
 def line_rows(program: NodeProgram, of_phase: np.ndarray) -> np.ndarray:

@@ -51,6 +51,9 @@ class IntervalsChoice(Strict):
     warm_up: CountOrNone | Literal["all"] | None = None
     """Instructions that warm the caches before an interval, or `all`. By default 20,000,000 where caches are warm,
     3,000,000 behind last uses, none before regions of a parallel program."""
+    counters: Annotated[str, Field(min_length=1)] = "traced"
+    """Of each core in regions of a parallel program, for methods such as `sbbv+ccv`: `traced`, from the lines that its
+    task instances use, or the file of a native run's (`manyscale profile --interval` of `perf script`'s text)."""
     pipeline: CountOrNone = 10_000
     """The last instructions of the warm-up, which are simulated in detail and not counted."""
 
@@ -74,17 +77,13 @@ class IntervalsChoice(Strict):
             if self != IntervalsChoice():
                 raise ValueError("intervals: says how sampling.intervals samples; choose a method there, as simpoint")
             return
-        from manyscale.runner.predict.intervals.methods import of_one_thread  # loads what few studies need
-        from manyscale.sampling.phases.parallel_phases import parts_of
+        from manyscale.runner.predict.intervals.methods import of_regions  # loads what few studies need
+        from manyscale.sampling.phases.parallel_phases import PARTS
 
-        if (known := of_one_thread(method)) is None:
-            if (parts := parts_of(method)) is not None:
-                needs = " and ".join(part for part in parts if part != "sbbv")
-                raise ValueError(
-                    f"sampling.intervals: {needs} of {method} need counters of each core, which `manyscale profile "
-                    f"--interval` measures, for `manyscale plan --method {method}` to choose by; sbbv needs none"
-                )
-            what = unknown("method", method, [*names("interval-sampler"), "sbbv"], ", and a file of chosen intervals")
+        if (known := of_regions(method)) is None:
+            what = unknown(
+                "method", method, [*names("interval-sampler"), *PARTS], " (joined by +), and a file of chosen intervals"
+            )
             raise ValueError(f"sampling.intervals: {what}")
         try:
             known.rules.model_validate(self.rules)

@@ -10,6 +10,8 @@ Source: Carlson et al., "BarrierPoint" (ISPASS 2014), whose multipliers are rati
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +26,12 @@ from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.regions import Regions, cut, with_distances
 from manyscale.runner.predict.intervals.sampled_tables import SampledProgram
 from manyscale.runner.predict.node import schedule_units, statistics
+from manyscale.runner.predict.node.cells.cell_units import check_machine
 from manyscale.runner.predict.node.cells.plan import WHOLE, Cell, CellPlan
+from manyscale.runner.predict.node.cells.profile_units import line_bytes_of
 from manyscale.runner.predict.node.cells.streams import StreamPart, stream_part
 from manyscale.runner.predict.node.node_source import NodeSource, spread
+from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.page_faults import PageFaults, page_faults_of
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
 from manyscale.runner.predict.node.task_type_names import factors_of_types
@@ -34,8 +39,9 @@ from manyscale.runner.predict.phase_source import Case, CoreUse, Done, Replayed,
 from manyscale.runner.predict.statistic import Statistic, with_half_width
 from manyscale.runner.predict.stored_arrays import notes_of, restored
 from manyscale.runner.predict.units import Arrays, array_digest
+from manyscale.sampling.phases.parallel_phases import parts_of
 from manyscale.sampling.plan import Plan
-from manyscale.sampling.population import Choice
+from manyscale.sampling.population import Choice, IntervalPopulation
 from manyscale.sampling.ranks import full
 
 _OF_INSTANCES = (
@@ -92,9 +98,12 @@ class RegionSource(NodeSource):
         if region_units.KIND not in done:
             if study.options(IntervalsChoice).caches != "last-uses":
                 return [region_units.stage(*inputs, self._choice.element, case, self._fault_ps, None)]
-            if region_units.LINES not in done:
+            if self._needs_counters and study.options(IntervalsChoice).counters == "traced":
+                lines = self._lines  # it was chosen by them
+            elif region_units.LINES not in done:
                 return [region_units.lines_stage(*inputs, case)]
-            lines = done[region_units.LINES].results[0]
+            else:
+                lines = done[region_units.LINES].results[0]
             return [region_units.stage(*inputs, self._choice.element, case, self._fault_ps, lines)]
         if schedule_units.KIND not in done:
             ratios = (self._ratios(self._cells_in(done)), self._cells.strata)
@@ -132,6 +141,7 @@ class RegionSource(NodeSource):
         return [
             *self._worth,
             *self._of_windows,
+            *self._choice.notes,
             *self._faults.notes,
             *(note for kind in kinds for note in notes_of(done[kind].results)),
         ]
@@ -216,7 +226,9 @@ class RegionSource(NodeSource):
     @property
     def _choice(self) -> Choice:
         study, asked = self._case.study, self._case.study.options(IntervalsChoice)
-        vectors = f"{asked.vectors} {asked.line_bytes} {asked.distance_power}"
+        vectors = f"{asked.vectors} {asked.line_bytes} {asked.distance_power} {asked.counters}"
+        if self._needs_counters:  # caches of the target, and how its runtime system shares out
+            vectors += f" {self._case.machine_content['node']} {study.options(DetailedChoice).creation}"
         key = ("choice", study.sampling.intervals, study.seed, vectors, str(asked.rules), self._regions.content)
         return self._case.shared.once(key, self._choose)
 
@@ -226,9 +238,48 @@ class RegionSource(NodeSource):
             population = regions.population
             if asked.vectors == "signature":
                 population = with_distances(regions, self._case.traced, asked, self._place)
-            return choose(population, self._case.study, asked.rules)
+            if not self._needs_counters:
+                return choose(population, self._case.study, asked.rules)
+            counted, notes = self._counted()
+            found = choose(replace(counted, vectors=population.vectors), self._case.study, asked.rules)
+            return replace(found, notes=(*found.notes, *notes))
         except ValueError as error:
             raise UserError(f"{self._place}: {error}") from None
+
+    @property
+    def _needs_counters(self) -> bool:
+        return bool(set(parts_of(self._case.study.sampling.intervals or "") or ()) - {"sbbv"})
+
+    @property
+    def _lines(self) -> Arrays:
+        """What the unit that finds them does, here: regions are chosen by them before there are units."""
+        regions, line_bytes = self._regions, line_bytes_of(self._case.machine)
+        inputs = {"part": self._rank, "stream": self._stream, "regions": regions}
+        return self._case.shared.once(
+            ("lines", line_bytes, regions.content),
+            lambda: region_units.find_lines({"line_bytes": line_bytes}, inputs),
+        )
+
+    def _counted(self) -> tuple[IntervalPopulation, list[Note]]:
+        """With the counters of cores that the method needs; notes on these."""
+        from manyscale.models.node.instance_lines import lines_from  # Numba
+        from manyscale.runner.predict.intervals.open_regions import order_before
+        from manyscale.runner.predict.intervals.region_counters import native_counters, traced_counters
+
+        case, study, regions = self._case, self._case.study, self._regions
+        if study.options(IntervalsChoice).counters != "traced":
+            population, note = native_counters(regions, Path(study.options(IntervalsChoice).counters), self._place)
+            return population, [note]
+        check_machine(case.machine)
+        node, cores = case.machine.node, study.mapping.cores_per_rank
+        is_free = study.options(DetailedChoice).creation == "free"
+        creation_ps = np.where(regions.creates & (not is_free), regions.program.piece_ps, 0)
+        counted = np.where(regions.creates, 0, regions.pieces.num_instructions)
+        before = order_before(
+            regions.program, counted, creation_ps, node, cores, study.options(RuntimeSystem), study.seed
+        )
+        parts = parts_of(study.sampling.intervals or "") or ()
+        return traced_counters(regions, lines_from(restored(self._lines)), before, node, cores, parts), []
 
     @property
     def _cells(self) -> CellPlan:

@@ -2,8 +2,8 @@
 
 ``python -m intervals.measure_regions TRACE...`` (in tests/validation) runs each trace of an OpenMP program, with all of
 its iterations at the detailed level, on 4 and 16 cores of marenostrum3: whole, and from regions chosen by SimPoint.
-*Choosing*: the same regions with the cycles that they take inside the whole program (where none is cut into windows). *Beginning*: what is left, since
-regions began in other caches than the program would have left.
+*Choosing*: the same regions with the cycles that they take inside the whole program (where none is cut into windows).
+*Beginning*: what is left, since regions began in other caches than the program would have left.
 """
 
 from __future__ import annotations

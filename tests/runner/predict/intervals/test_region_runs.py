@@ -105,6 +105,19 @@ def test_caches_begin_as_the_cores_used_lines_last(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.contract
+def test_regions_are_chosen_by_what_cores_do_to_each_other(tmp_path):
+    """Loops that load lines of their own miss the first time alone, and no core answers for another one's."""
+    trace = loops(tmp_path / "trace", [1] * 4, lines=40)
+    found = run(tmp_path / "mcv", study(trace, "sbbv+mcv", max_k=4))
+    assert (
+        to_numpy(found.intervals.column("cluster")).tolist()[0] not in to_numpy(found.intervals.column("cluster"))[1:]
+    )
+    silent = run(tmp_path / "ccv", study(trace, "sbbv+ccv", max_k=4))
+    assert [note.where for note in silent.notes if note.code == "part-without-counts"] == ["ccv"]
+
+
+@pytest.mark.slow
+@pytest.mark.contract
 def test_the_same_bytes_on_any_executor(tmp_path):
     trace = loops(tmp_path / "trace", MIXED, lines=40)
     content = study(trace, "simpoint", per_cluster=2, max_k=2)
@@ -124,7 +137,11 @@ def test_the_same_bytes_on_any_executor(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sampling": {"intervals": "sbbv+ccv"}}, "ccv of sbbv+ccv need counters of each core, which `manyscale"),
+        ({"sampling": {"intervals": "sbbv+cvc"}}, "sampling.intervals: unknown method 'sbbv+cvc'"),
+        (
+            {"workload": SHIPPED, "mapping": {}, "sampling": {"intervals": "sbbv+ccv"}},
+            "has one thread, and sampling.intervals: sbbv+ccv chooses by what cores do to each other",
+        ),
         ({"intervals": {"caches": "warm"}}, "intervals.caches: warm is for programs of one thread"),
         ({"intervals": {"instructions": 10**9}}, "make fewer than two of the 12,800 that were traced in detail"),
         ({"sampling": {"intervals": "full", "tasks": "lazy"}}, "leave ranks, iterations, tasks out"),

@@ -1,0 +1,84 @@
+"""What cores do to each other in regions, against counts made by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "models" / "node"))
+from node_programs import node_program
+
+from manyscale.models.node.instance_lines import InstanceLines
+from manyscale.models.node.program.node_program import Action
+from manyscale.models.node.program.regions import cut_at_waits
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.intervals import region_counters
+from manyscale.runner.predict.intervals.open_regions import Before
+from manyscale.runner.predict.intervals.region_counters import intervals_of_profile, native_counters, traced_counters
+from manyscale.runner.shipped import folder
+from manyscale.runner.study.targets import target_named
+from manyscale.sampling.population import IntervalPopulation
+from manyscale.sampling.vectors import Vectors
+
+LOOP, COMPUTE = Action.loop, Action.compute
+A, B, C = range(3)  # lines
+# of instances 1 to 4, two in each of two loops: what they use, and whether they write it
+USES = [[(A, True), (B, True)], [(C, True)], [(C, False), (A, False)], [(A, False), (B, True)]]
+BEFORE = Before(np.array([1, 2, 3, 4]), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
+
+
+def regions() -> SimpleNamespace:
+    program = node_program([[(LOOP, 0), (LOOP, 1)], *[[(COMPUTE, 1)]] * 4], loops=[(1, 3), (3, 5)])
+    program = cut_at_waits(program, np.ones(4, np.int64))
+    none = Vectors(np.zeros(3, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    return SimpleNamespace(
+        program=program, phase=np.array([0, 1, 2]), creates=np.zeros(4, bool), begin=np.array([0, 50, 100]),
+        pieces=SimpleNamespace(num_instructions=np.array([10, 20, 30, 40]), stack=None),
+        population=IntervalPopulation(np.arange(2), np.array([50.0, 50.0]), none, 1),
+    )  # fmt: skip
+
+
+def lines() -> InstanceLines:
+    uses = [[], *USES, [], []]  # the initial task; behind instances, it in each phase
+    first = np.concatenate(([0], np.cumsum([len(each) for each in uses])))
+    line, written = np.array([use for each in uses for use in each]).T
+    return InstanceLines(64, first, line.astype(np.int32), written.astype(bool), np.array([100, 200, 300]))
+
+
+@pytest.mark.theory
+@pytest.mark.slow  # compiles
+def test_cores_answer_for_lines_that_they_wrote_last() -> None:
+    node = target_named("marenostrum3")[0].node
+    found = traced_counters(regions(), lines(), BEFORE, node, 2, ("sbbv", "ccv", "mcv", "tcv"))
+    # core 1 answers for C; core 0 for A, which is nobody's then, and for B
+    assert found.thread_counters["coherence_answers"].tolist() == [[0, 0], [2, 1]]
+    assert found.thread_instructions.tolist() == [[10, 20], [30, 40]]
+    # one socket: all is there in the second loop; in caches of their own core 0 lacks C, core 1 A and B
+    assert found.thread_counters["llc_misses"].tolist() == [[2, 1], [0, 0]]
+    assert found.thread_counters["offcore_requests"].tolist() == [[2, 1], [1, 2]]
+    assert set(traced_counters(regions(), lines(), BEFORE, node, 2, ("icv",)).thread_counters) == set()
+
+
+@pytest.mark.theory
+def test_a_native_run_is_laid_on_regions_by_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 instructions the first interval has 80, with 8 misses, the second 20 with 4: half have 5, half 3 + 4."""
+    none = Vectors(np.zeros(3, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    of_threads = {"llc_misses": np.array([[8.0, 0.0], [4.0, np.nan]])}
+    profile = IntervalPopulation(
+        np.arange(2), np.array([80.0, 20.0]), none, 2, {}, np.array([[80.0, 0], [10, 10]]), of_threads
+    )
+    monkeypatch.setattr(region_counters, "intervals_of_profile", lambda path: profile)
+    found, note = native_counters(regions(), Path("app.bb"), "trace")
+    assert found.thread_counters["llc_misses"].tolist() == [[5, 0], [7, 0]]
+    assert found.thread_instructions.tolist() == [[50, 0], [40, 10]]
+    assert note.code == "counters-by-position"
+
+
+@pytest.mark.contract
+def test_what_is_no_profile_is_refused() -> None:
+    with pytest.raises(UserError, match=r"stream-9600.*: has no intervals; a profile of basic-block vectors"):
+        intervals_of_profile(folder() / "stream-9600.tar.zst")
