@@ -4,7 +4,7 @@ stands for it, where it has no wait inside.
 What is cut: loops that the initial task waits for, and pieces of the initial task beside which nothing runs. A loop of
 no more chunks than cores (a static one has as many) becomes loops in which every core executes a like part of its
 chunk; one of many chunks becomes loops of consecutive chunks. Windows of a loop end as loops do, so cores wait for each
-other at each end: what that takes is too much, and the less, the more alike cores are.
+other at each end, where inside of the loop they do not.
 """
 
 from __future__ import annotations

@@ -197,9 +197,9 @@ class RegionSource(NodeSource):
             return []
         text = (
             f"{windows.num_cut} loops and serial parts that are larger than regions are cut into {windows.num_windows} "
-            "windows, at whose ends cores wait for each other"
+            "windows; what cores wait for each other at the ends of these loops takes no time"
         )
-        return [changes("regions-in-windows", text, self._place, windows.num_windows, Errs.long)]
+        return [changes("regions-in-windows", text, self._place, windows.num_windows, Errs.short)]
 
     @property
     def _worth(self) -> list[Note]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "sampled-region"
 LINES: Final = "region-lines"
-VERSION: Final = 2  # raised when results change, by a change of any model that a region is simulated with, too
+VERSION: Final = 3  # raised when results change, by a change of any model that a region is simulated with, too
 _WEIGHTS: Final = (30, 10)  # simulated operations per instruction: in detail, to find lines
 
 
@@ -188,6 +188,7 @@ def _measured(
     kind = np.where(kind < 0, types, kind)
     rows = np.arange(*program.phase_first_instance[[first, end]])
     windows = opened.regions.windows
+    phase_ps, core_stack = _without_waits(opened, stretch, result, rows, first, end)
     rows = rows[(result.instances["start_ps"][rows] >= 0) & ~windows.row_is_part[stretch.row[rows]]]
     served = result.served[rows]
     number, creator = ids_in_rank(opened.regions.whole, windows.row[stretch.row[rows]])
@@ -196,9 +197,9 @@ def _measured(
     fused = sums_of_pieces(opened.cell.stream, stretch.pieces, opened.fused)
     fused = np.bincount(program.piece_instance, fused, program.num_instances)
     return {
-        "phase_ps": result.makespan_ps,
-        "makespan_ps": result.makespan_ps.sum()[None],
-        "core_stack": result.core_stack[None],
+        "phase_ps": phase_ps,
+        "makespan_ps": phase_ps.sum()[None],
+        "core_stack": core_stack[None],
         "type_stack": np.insert(result.type_stack, [len(result.type_stack) - 1] * absent, 0, axis=0)[None],
         "type_instructions": np.bincount(kind, stretch.pieces.num_instructions[mine], types + 1)[None],
         "counts": result.counts.sum(axis=0)[None],
@@ -216,3 +217,29 @@ def _measured(
         "second_misses": served[:, min(2, served.shape[1] - 2) :].sum(axis=1),
         "last_misses": served[:, served.shape[1] - 2 :].sum(axis=1),
     }
+
+
+def _without_waits(
+    opened: OpenRegions, stretch: Stretch, result: DetailedPhases, rows: np.ndarray, first: int, end: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[phases], float64[cores, parts]): times and CPI stacks of a region without what cores wait for each other
+    at the end of a window of a loop, as inside of the loop they do not wait: the window takes what its longest part
+    would at the mean cycles per instruction of all. ``rows``: instances of the phases [``first``, ``end``)."""
+    phase_ps, core_stack = result.makespan_ps, result.core_stack
+    if end - first != 1 or not len(rows) or not np.all(opened.regions.windows.row_is_part[stretch.row[rows]]):
+        return phase_ps, core_stack
+    program = stretch.program
+    counts = np.bincount(program.piece_instance, stretch.pieces.num_instructions, program.num_instances)[rows]
+    cycles = result.instances["cycles"][rows]
+    shorter = float(cycles.max() - cycles.sum() / max(counts.sum(), 1) * counts.max())
+    if shorter <= 0:
+        return phase_ps, core_stack
+    cycles_per_ps = (opened.cell.node.frequency_hz or 0) / 1e12
+    busy = core_stack.copy()
+    busy[:, -1] = 0
+    length = core_stack.sum(axis=1)
+    idle = np.maximum(core_stack[:, -1] - shorter, 0)
+    scale = (length - shorter - idle) / np.maximum(busy.sum(axis=1), 1e-9)
+    stack = busy * scale[:, None]
+    stack[:, -1] = idle
+    return phase_ps - round(shorter / cycles_per_ps), stack
