@@ -16,7 +16,7 @@ from manyscale.models.node.instance_lines import InstanceLines
 from manyscale.models.node.program.node_program import Action
 from manyscale.models.node.program.regions import cut_at_waits
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.intervals import region_counters
+from manyscale.runner.predict.intervals import region_counters, region_units
 from manyscale.runner.predict.intervals.open_regions import Before
 from manyscale.runner.predict.intervals.region_counters import intervals_of_profile, native_counters, traced_counters
 from manyscale.runner.shipped import folder
@@ -82,3 +82,28 @@ def test_a_native_run_is_laid_on_regions_by_its_instructions(monkeypatch: pytest
 def test_what_is_no_profile_is_refused() -> None:
     with pytest.raises(UserError, match=r"stream-9600.*: has no intervals; a profile of basic-block vectors"):
         intervals_of_profile(folder() / "stream-9600.tar.zst")
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("is_part", "cycles"), [(True, 80), (False, 100)])
+def test_a_window_takes_what_its_longest_part_would_at_the_mean_of_all(is_part: bool, cycles: int) -> None:
+    """Parts of 40 and 20 instructions take 100 and 20 cycles: 2 an instruction, so 80; beside them nothing is left of
+    80 cycles in which the other core waited but those in which it has no part."""
+    program = node_program([[(LOOP, 0)], [(COMPUTE, 1)], [(COMPUTE, 1)]], loops=[(1, 3)])
+    windows = SimpleNamespace(row_is_part=np.full(3, is_part))
+    opened = SimpleNamespace(
+        regions=SimpleNamespace(windows=windows),
+        cell=SimpleNamespace(node=SimpleNamespace(frequency_hz=1e12)),  # a cycle a ps
+    )
+    stretch = SimpleNamespace(
+        program=program, row=np.arange(3), pieces=SimpleNamespace(num_instructions=np.array([40, 20]))
+    )
+    result = SimpleNamespace(
+        makespan_ps=np.array([100]), core_stack=np.array([[60.0, 40, 0], [15, 5, 80]]),
+        instances={"cycles": np.array([0.0, 100, 20])},
+    )  # fmt: skip
+    phase_ps, stack = region_units._without_waits(opened, stretch, result, np.array([1, 2]), 0, 1)
+    assert phase_ps.tolist() == [cycles]
+    assert stack.sum(axis=1) == pytest.approx([cycles, cycles])
+    assert stack[1].tolist() == pytest.approx([15, 5, cycles - 20])
+    assert stack[0, 2] == 0
