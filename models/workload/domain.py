@@ -43,6 +43,8 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "hardware-threads": "a target whose cores execute several threads at once (node.core.hardware_threads)",
         "address-translation": "a target that names its TLBs",
         "prefetchers": "a target whose caches prefetch",
+        "interrupted-prefetchers": "a target whose prefetchers begin anew in each page where other misses come between "
+        "(prefetcher.interrupted_page)",
         "dram-rows": "a target that names rows and banks of its DRAM",
         "free-instructions": "a target of whose classes of instructions some take no time",
         "free-mispredictions": "a target that names no time for branches that were not predicted",

@@ -128,6 +128,10 @@ def _of_cores(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -
         "hardware-threads": core is not None and core.hardware_threads > 1,
         "address-translation": len(node.tlbs),
         "prefetchers": sum(cache.prefetcher is not None for cache in data_caches(node.caches).values()),
+        "interrupted-prefetchers": sum(
+            cache.prefetcher is not None and cache.prefetcher.interrupted_page_bytes is not None
+            for cache in data_caches(node.caches).values()
+        ),
         "dram-rows": memory is not None and memory.dram is not None,
         "free-instructions": 0 if core is None else len(core.free_classes),
         "free-mispredictions": core is not None and not core.misprediction_cycles,
