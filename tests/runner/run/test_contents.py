@@ -267,6 +267,13 @@ def test_what_is_lacking_names_the_command_that_records_it() -> None:
     assert found["phase clusters of its bursts"].command == "manyscale clusters 'a b'"
 
 
+@pytest.mark.usefixtures("private_cache")
+def test_accesses_without_the_code_do_for_profiles_and_lack_the_code_for_more() -> None:
+    found = {use.gives: use.lacks for use in ms.show(CHOLESKY.parent / "bs16_O1.lk.xz").uses}
+    assert not found["stack distances and hit rates of caches"]
+    assert found["cores, caches and memory in detail"].startswith("classes and registers of its instructions (")
+
+
 def test_of_a_gpu_only_launches_are_missed() -> None:
     """And of a program without one none."""
     tables = {**Recorder(0).workload().tables, "gpu_operations": rows_of("gpu_operations", {})}

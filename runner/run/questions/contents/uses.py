@@ -81,6 +81,7 @@ def _always(workload: Workload) -> bool:
 
 _TASKS: Final = f"task instances (manyscale trace --level tasks -o DIR {_PROGRAM}; of a program with OpenMP)"
 _DETAIL: Final = f"instructions and accesses (manyscale trace --level detailed -o DIR {_PROGRAM})"
+_CODE: Final = f"classes and registers of its instructions (manyscale trace --level detailed -o DIR {_PROGRAM})"
 _LAUNCHES: Final = "kernel launches (manyscale trace --level gpu -o DIR -- PROGRAM; of a CUDA program)"
 _RUN: Final = "manyscale run --workload {} --target NAME"
 _KINDS: Final = (
@@ -144,6 +145,7 @@ def uses(workload: Workload, name: str) -> tuple[Use, ...]:
     found = []
     for kind in _KINDS:
         has = kind.has(workload)
+        lacks = _CODE if kind.lacks == _DETAIL and _has_accesses(workload) else kind.lacks
         if has or kind.expects(workload):
-            found.append(Use(kind.command.format(shown), kind.gives, "" if has else kind.lacks))
+            found.append(Use(kind.command.format(shown), kind.gives, "" if has else lacks))
     return tuple(sorted(found, key=lambda use: bool(use.lacks)))
