@@ -153,6 +153,7 @@ RULES: Final[dict[str, Rules]] = {
         ("block_id",), values=(_BLOCK, Values("instruction_class", 0, len(InstructionClass)), Values("lanes"))
     ),
     "block_accesses": Rules(("block_id",), values=(_BLOCK, Values("instruction", -1), Values("bytes"))),
+    "unseen_accesses": Rules(("block_id",), values=(_BLOCK, Values("instruction"), Values("bytes"))),
     "segments": Rules(
         values=(
             Values("operation_id", -1, "operations", per_rank=True, more=1),

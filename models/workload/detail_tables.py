@@ -16,6 +16,9 @@ Tables
 ``block_accesses``
     Memory accesses of each block in order, sorted by block. ``instruction`` is the instruction's index in its block, or
     -1.
+``unseen_accesses``
+    Of instructions, what they access in memory that the stream does not show, and so has no address: what the compiler
+    keeps on the stack for want of registers, constants. Sorted by block; nothing where a format shows all accesses.
 ``segments``
     Pieces of the stream, in the order in which the run executed them (``segment_id`` is the row index), each of one
     task instance between two neighbours of the rank's sequence of operations and events. A task's later pieces follow
@@ -115,6 +118,7 @@ SCHEMAS: Final = {
     "blocks": BLOCKS_SCHEMA,
     "instructions": INSTRUCTIONS_SCHEMA,
     "block_accesses": BLOCK_ACCESSES_SCHEMA,
+    "unseen_accesses": BLOCK_ACCESSES_SCHEMA,
     "segments": SEGMENTS_SCHEMA,
     "task_stacks": TASK_STACKS_SCHEMA,
 }

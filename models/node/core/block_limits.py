@@ -1,9 +1,11 @@
 """What limits how fast executions of each basic block enter a core: width, units of execution, loads and stores per
 cycle, and how its code is fetched.
 
-The slowest of the first three spreads over all instructions of the block (``slot``). Loads that lie in two lines take
-their unit twice, which is known only when the block is executed: ``load_slack`` and ``access_slack`` say how long the
-units of loads, and of all accesses, have nothing to do in an execution.
+The slowest of the first three spreads over all instructions of the block (``slot``). Accesses that the trace does not
+show (the table ``unseen_accesses``) take units of loads and stores as others do; that their data is in the first cache,
+and there in time, is taken. Loads that lie in two lines take their unit twice, which is known only when the block is
+executed: ``load_slack`` and ``access_slack`` say how long the units of loads, and of all accesses, have nothing to do
+in an execution.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 
 from manyscale.models.cpu import dataflow_tables as dataflow
 from manyscale.models.machine.processor import Core
+from manyscale.models.workload import Workload
 
 NOBODY = -2  # no block
 
@@ -32,8 +35,14 @@ class BlockLimits:
     before: np.ndarray
 
 
-def block_limits(code: dataflow.Code, core: Core) -> BlockLimits:
-    """O(static instructions)."""
+def unseen_accesses(workload: Workload, code: dataflow.Code) -> tuple[np.ndarray, np.ndarray]:
+    """(instruction of all, whether it is a store) of each access that the trace does not show."""
+    block, instruction = (workload.column("unseen_accesses", name) for name in ("block_id", "instruction"))
+    return code.blocks[block, dataflow.FIRST_INSTRUCTION] + instruction, workload.column("unseen_accesses", "is_store")
+
+
+def block_limits(code: dataflow.Code, core: Core, unseen: tuple[np.ndarray, np.ndarray]) -> BlockLimits:
+    """``unseen``: of ``unseen_accesses``. O(static instructions)."""
     first = code.blocks[:, dataflow.FIRST_INSTRUCTION]
     num_blocks, num = len(first) - 1, len(code.costs)
     block = np.repeat(np.arange(num_blocks), np.diff(first))
@@ -45,8 +54,9 @@ def block_limits(code: dataflow.Code, core: Core) -> BlockLimits:
         num_blocks, num_units
     )
     owner = np.repeat(np.arange(num), np.diff(code.instructions[:, dataflow.FIRST_ACCESS]))
-    vector = (traits[owner] & dataflow.VECTOR) > 0
     is_store = code.accesses[: len(owner), dataflow.IS_STORE] > 0
+    owner, is_store = np.append(owner, unseen[0]), np.append(is_store, unseen[1])
+    vector = (traits[owner] & dataflow.VECTOR) > 0
     loads, stores, accesses = access_cycles(block[owner], is_store, vector, num_blocks, core)
     least = np.maximum.reduce([counts / core.width, busy.max(axis=1), loads, stores, accesses])
     slot = least / np.maximum(counts, 1)
@@ -56,20 +66,25 @@ def block_limits(code: dataflow.Code, core: Core) -> BlockLimits:
 def access_cycles(
     block: np.ndarray, is_store: np.ndarray, vector: np.ndarray, num_blocks: int, core: Core
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(loads, stores, all accesses) float64[blocks]: cycles that those of one execution take at least."""
-    loads = np.where(vector, *load_cycles(core))
-    stores = np.where(vector, 1 / (core.vector_stores_per_cycle or core.stores_per_cycle), 1 / core.stores_per_cycle)
+    """(loads, stores, all accesses) float64[blocks]: cycles that those of one execution take at least. What accesses
+    vector registers goes through some of the units that all go through, so that others find room beside."""
     each = 1 / core.accesses_per_cycle if core.accesses_per_cycle else 0.0
-    return (
-        np.bincount(block, np.where(is_store, 0.0, loads), num_blocks),
-        np.bincount(block, np.where(is_store, stores, 0.0), num_blocks),
-        np.bincount(block, minlength=num_blocks) * each,
-    )
+    loads, stores = (
+        np.maximum(np.bincount(block[mine], minlength=num_blocks) * every,
+                   np.bincount(block[mine & vector], minlength=num_blocks) * of_vectors)
+        for mine, (of_vectors, every) in ((~is_store, load_cycles(core)), (is_store, _store_cycles(core)))
+    )  # fmt: skip
+    return loads, stores, np.bincount(block, minlength=num_blocks) * each
 
 
 def load_cycles(core: Core) -> tuple[float, float]:
     """For how long a load takes its unit: (of a vector register, of a general one)."""
     return 1 / (core.vector_loads_per_cycle or core.loads_per_cycle), 1 / core.loads_per_cycle
+
+
+def _store_cycles(core: Core) -> tuple[float, float]:
+    """The same of a store."""
+    return 1 / (core.vector_stores_per_cycle or core.stores_per_cycle), 1 / core.stores_per_cycle
 
 
 def _windows(code: dataflow.Code, core: Core) -> tuple[np.ndarray, np.ndarray]:

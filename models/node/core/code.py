@@ -28,7 +28,7 @@ from manyscale.models.cpu import dataflow_tables as dataflow
 from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.machine.processor import Core
 from manyscale.models.memory.access_stream import Sites, sites_of
-from manyscale.models.node.core.block_limits import NOBODY, access_cycles, block_limits, load_cycles
+from manyscale.models.node.core.block_limits import NOBODY, access_cycles, block_limits, load_cycles, unseen_accesses
 from manyscale.models.node.core.owned_accesses import OwnedAccesses, owned_accesses
 from manyscale.models.workload import Workload, table_digest
 from manyscale.models.workload.notes import Errs, Note, changes
@@ -150,7 +150,7 @@ def kept_core_code(
     threads."""
     if core.hardware_threads > 1:
         raise ValueError("node.core.hardware_threads: this model simulates one thread of a core; leave it out")
-    tables = ("blocks", "instructions", "block_accesses")
+    tables = ("blocks", "instructions", "block_accesses", "unseen_accesses")
     key = (core.model_dump_json(), *(table_digest(workload.tables[name]) for name in tables))
     if wanted is not None and key not in _codes:
         key = (*key, np.packbits(wanted).tobytes().hex())
@@ -239,7 +239,7 @@ class _Compiler:
         self._is_string = (self._string * code.blocks[:-1, dataflow.REPEATS] > 0).tolist()
         self._predicts = core.misprediction_cycles > 0
         self._commit = 1 / (core.commit or core.width)
-        limits = block_limits(code, core)
+        limits = block_limits(code, core, unseen_accesses(owned.workload, code))
         self._slots, self._counts = limits.slot.tolist(), limits.count.tolist()
         columns = limits.load_slack, limits.access_slack, limits.windows, limits.before
         self._limits = list(zip(*(column.tolist() for column in columns), strict=True))

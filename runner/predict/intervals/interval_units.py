@@ -30,7 +30,7 @@ from manyscale.runner.study import Study
 
 KIND: Final = "sampled-interval"
 LINES: Final = "last-uses"
-VERSION: Final = 2  # raised when results change, by a change of any model that an interval is simulated with, too
+VERSION: Final = 3  # raised when results change, by a change of any model that an interval is simulated with, too
 _WARM_UP: Final = {"warm": 20_000_000, "last-uses": 3_000_000}  # instructions
 _WEIGHTS: Final = (0.5, 0.25)  # simulated operations per instruction: in detail, to warm up
 

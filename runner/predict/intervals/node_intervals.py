@@ -28,7 +28,7 @@ from manyscale.sampling.population import IntervalPopulation
 from manyscale.sampling.vectors import Vectors
 
 KIND: Final = "node-intervals"
-VERSION: Final = 2  # raised when results change, by a change of the models of cores and memory, too
+VERSION: Final = 3  # raised when results change, by a change of the models of cores and memory, too
 _WEIGHT: Final = 60  # simulated operations per access
 
 

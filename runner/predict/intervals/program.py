@@ -22,7 +22,7 @@ from manyscale.sampling.phases.traced_intervals import IntervalCutter
 from manyscale.sampling.population import IntervalPopulation
 
 GRAIN: Final = 1000  # instructions between places where what precedes an interval may begin
-_STATIC: Final = ("blocks", "instructions", "block_accesses")
+_STATIC: Final = ("blocks", "instructions", "block_accesses", "unseen_accesses")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ _BY_RANK = (
     "task_stacks", "page_faults",
 )  # fmt: skip
 _STATIC = ("communicators", "regions", "task_types")
-_INSTRUCTIONS = ("blocks", "instructions", "block_accesses")
+_INSTRUCTIONS = ("blocks", "instructions", "block_accesses", "unseen_accesses")
 
 
 @dataclass(frozen=True)

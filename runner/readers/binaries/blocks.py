@@ -8,6 +8,7 @@ same in the same order. Where it is not given, or does not fit, the instrumented
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,8 +48,8 @@ class Module:
 
 @dataclass(frozen=True)
 class _Row:
-    """A block of the tables. ``accesses``: (instruction, is_store, bytes). ``places``: addresses of its first
-    instructions, of which the compiler may have left some without a line."""
+    """A block of the tables. ``accesses``, and those ``unseen``: (instruction, is_store, bytes). ``places``: addresses
+    of its first instructions, of which the compiler may have left some without a line."""
 
     module: int
     address: int
@@ -56,6 +57,7 @@ class _Row:
     places: tuple[int, ...]
     instructions: Sequence[Instruction]
     accesses: Sequence[tuple[int, bool, int]]
+    unseen: Sequence[tuple[int, bool, int]]
 
 
 class Blocks:
@@ -145,7 +147,8 @@ class Blocks:
         return np.array([len(row.instructions) for row in self._rows], np.int64)
 
     def tables(self) -> tuple[dict[str, pa.Table], list[Note]]:
-        """The tables ``blocks``, ``instructions`` and ``block_accesses``, and notes on what they lack."""
+        """The tables ``blocks``, ``instructions``, ``block_accesses`` and ``unseen_accesses``, and notes on what they
+        lack."""
         places, notes = self._places()
         sizes = self.num_instructions
         blocks = pa.table(
@@ -178,9 +181,12 @@ class Blocks:
             [each[1] for each in accesses],
             [each[2] for each in accesses],
         )
-        return {"blocks": blocks, "instructions": instructions, "block_accesses": block_accesses}, [
-            *notes, *self._notes()
-        ]  # fmt: skip
+        unseen = [(number, *each) for number, row in enumerate(self._rows) for each in row.unseen]
+        beside = _table(BLOCK_ACCESSES_SCHEMA, *([each[at] for each in unseen] for at in range(4)))
+        return {
+            "blocks": blocks, "instructions": instructions, "block_accesses": block_accesses,
+            "unseen_accesses": beside,
+        }, [*notes, *self._notes()]  # fmt: skip
 
     def _notes(self) -> list[Note]:
         notes = []
@@ -252,7 +258,8 @@ class Blocks:
                 self.parts.append((module.first_block + block, module.first_function + function, part))
                 address = int(module.elf.blocks[block]) if number == 0 else self._begin(own, number)
                 lines = (address, *(each.address for each in part.instructions[:MOST_PLACES]))
-                self._rows.append(_Row(module_index, address, is_entry, lines, instructions, accesses))
+                unseen = unseen_accesses(instructions, accesses)
+                self._rows.append(_Row(module_index, address, is_entry, lines, instructions, accesses, unseen))
 
     def _add_sites(self, module: Module, part_index: int, part: Part) -> list[int]:
         sites = []
@@ -313,6 +320,21 @@ def _match(instructions: Sequence[Instruction], kinds: Sequence[tuple[bool, int]
         found.append(free[place][0])
         free[place] = (-1, (False, 0))
         at = max(at, place + 1)
+    return found
+
+
+def unseen_accesses(
+    instructions: Sequence[Instruction], accesses: Sequence[tuple[int, bool, int]]
+) -> list[tuple[int, bool, int]]:
+    """(instruction, is_store, bytes) of what instructions access beside ``accesses``: coverage reports what the source
+    asks for, not what code generation adds. O(instructions + accesses)."""
+    seen = Counter((instruction, is_store) for instruction, is_store, _ in accesses)
+    found = []
+    for instruction, each in enumerate(instructions):
+        for is_store, size in each.memory:
+            seen[instruction, is_store] -= 1
+            if seen[instruction, is_store] < 0:
+                found.append((instruction, is_store, size))
     return found
 
 

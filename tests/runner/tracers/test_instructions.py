@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manyscale.models.workload.detail_tables import InstructionClass as Kind
+from manyscale.runner.readers.binaries.blocks import unseen_accesses
 from manyscale.runner.readers.binaries.instructions import Disassembler
 
 LOADS = {
@@ -53,3 +54,13 @@ def test_what_is_atomic(code, kind):
     pytest.importorskip("capstone")
     (instruction,) = Disassembler().disassemble(bytes.fromhex(code), 0)
     assert instruction.kind == kind
+
+
+@pytest.mark.theory
+def test_what_code_generation_accesses_beside_the_source_is_unseen():
+    """add rax, [rdi]; mov [rsp + 8], rax; mulsd xmm0, [rip]; inc dword ptr [rsi]: coverage reported the first, and the
+    load of the last."""
+    code = bytes.fromhex("4803074889442408f20f590500000000ff06")
+    instructions = list(Disassembler().disassemble(code, 0))
+    found = unseen_accesses(instructions, [(0, False, 8), (3, False, 4)])
+    assert found == [(1, True, 8), (2, False, 8), (3, True, 4)]

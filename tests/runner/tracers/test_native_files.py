@@ -30,7 +30,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(records: Path, folder: Path, number: int, ending: str, **variables: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
-    environment = {**os.environ, "MANYSCALE_TRACE_DIR": str(folder), "MANYSCALE_TRACE_LEVEL": "2", **variables}
+    environment = {**os.environ, "MANYSCALE_TRACE_DIR": str(folder), "MANYSCALE_TRACE_LEVEL": "1", **variables}
     words = [str(records), str(number), ending]
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 
