@@ -134,7 +134,8 @@ def test_what_comes_on_top_is_given_time_behind_the_instructions(is_detailed: bo
 @pytest.mark.theory
 def test_what_comes_on_top_is_there_where_no_instructions_are():
     """Such as the page faults of a library's function, which nobody instrumented."""
-    tasks = [resident(1)[0], ([], []), resident(1)[0]]
+    nothing = np.zeros(0, np.int64)
+    tasks = [resident(1)[0], (nothing, nothing), resident(1)[0]]
     plain, found = (
         run_tasks(compute(), node(), tasks, program=tasks_program(3), **more)
         for more in ({}, {"beside_ps": np.array([0, 500_000, 0])})
