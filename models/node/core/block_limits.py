@@ -70,10 +70,12 @@ def access_cycles(
     vector registers goes through some of the units that all go through, so that others find room beside."""
     each = 1 / core.accesses_per_cycle if core.accesses_per_cycle else 0.0
     loads, stores = (
-        np.maximum(np.bincount(block[mine], minlength=num_blocks) * every,
-                   np.bincount(block[mine & vector], minlength=num_blocks) * of_vectors)
+        np.maximum(
+            np.bincount(block, np.where(mine, every, 0.0), num_blocks),
+            np.bincount(block, np.where(mine & vector, of_vectors, 0.0), num_blocks),
+        )
         for mine, (of_vectors, every) in ((~is_store, load_cycles(core)), (is_store, _store_cycles(core)))
-    )  # fmt: skip
+    )
     return loads, stores, np.bincount(block, minlength=num_blocks) * each
 
 
