@@ -127,7 +127,7 @@ def test_a_sweep_over_the_network_simulates_cells_once(tmp_path):
     manyscale.sweep(content, tmp_path / "sweep", executor="local", report=False, cache=tmp_path / "cache")
     units = pq.read_table(tmp_path / "sweep" / "units.parquet").to_pydict()["kind"]
     assert {kind: units.count(kind) for kind in set(units)} == {
-        "node-profile": 2, "node-cell": 2, "node-schedule": 8, "interval": 8, "replay": 2,
+        "node-profile": 2, "node-costs": 2, "node-cell": 2, "node-schedule": 8, "interval": 8, "replay": 2,
     }  # fmt: skip
 
 
