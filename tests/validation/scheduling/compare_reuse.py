@@ -2,9 +2,9 @@
 
 ``python -m scheduling.compare_reuse trace OUT`` in tests/validation, with manyscale importable and clang installed,
 traces the programs of reuse.c; ``python -m scheduling.compare_reuse caches OUT`` prints rows of RESULTS.md: cycles of
-the detailed model by policy, and lines that main memory serves, on cores with caches that are empty at first, of
-several sizes; ``kinds`` those of the factorisation on nodes whose cores are alike and not. ``without data``: data-reuse
-by predecessors alone.
+the detailed model by policy, and lines that memory or another core's cache serves, on cores with caches that are empty
+at first, of several sizes; ``kinds`` those of the factorisation on nodes whose cores are alike and not. ``without
+data``: data-reuse by predecessors alone.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def with_cache(target: str, level: str, size: str) -> Machine:
 
 
 def cells(program: Program, machine: Machine, cores: int) -> list[str]:
-    """Cycles of each policy, and the lines that main memory serves."""
+    """Cycles of each policy, and the lines that memory or another core's cache serves."""
     cell = program.open(cores, machine)
     own = {"rank": 0, "iteration": WHOLE, "cores": cores, "line_bytes": 64, "instances": True, "analytical": False}
     profile = profile_units.profile_cell(own, program.inputs())
