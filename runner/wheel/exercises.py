@@ -52,6 +52,8 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         " --set mapping.cores_per_rank=8",
         "run multizone-8 --target marenostrum3 --model cpu=detailed --set workload.detail=multizone-8-detail"
         " --set mapping.cores_per_rank=8 --set runtime.policy=data-reuse",
+        "run multizone-8 --target marenostrum3 --model cpu=interval --set workload.detail=multizone-8-detail"
+        " --set mapping.cores_per_rank=8 --set runtime.policy=data-reuse",
     ),
     (
         "predict matmul --sizes 40",
