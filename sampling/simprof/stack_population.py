@@ -58,7 +58,8 @@ class StackPopulation:
     that a method is on the stack of; ``methods``, their names; ``snapshots`` float64[n]; ``cpi`` float64[n], or None
     where cycles or instructions were not measured of all units; ``instructions`` float64[n], 0 where not counted.
     ``depth`` float64[methods]: mean place of a method on stacks, from 0 for the outermost. ``operations`` float64[n,
-    ``kinds``]: share of a unit's snapshots that are in each kind of operation."""
+    ``kinds``]: share of a unit's snapshots that are in each kind of operation. ``counters`` float64[n] by name: what
+    else was counted, NaN where it was not."""
 
     row: np.ndarray
     vectors: np.ndarray
@@ -69,6 +70,7 @@ class StackPopulation:
     depth: np.ndarray = field(default_factory=lambda: np.zeros(0))
     kinds: tuple[str, ...] = ()
     operations: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    counters: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.row)
@@ -104,14 +106,15 @@ def stack_units_of(workload: Workload, operations: Mapping[str, str] | None = No
     kind[kind < 0] = len(kinds) - 1
     in_kind = np.bincount(at * len(kinds) + kind, weight, units.num_rows * len(kinds)).reshape(-1, len(kinds))
     row = np.flatnonzero(snapshots > 0)
-    cycles = _cycles(workload, key)
+    counters = {name: values[row] for name, values in _counters(workload, key).items()}
+    cycles = counters.pop("cycles", None)
     instructions = np.maximum(to_numpy(units.column("num_instructions")).astype(np.float64), 0.0)[row]
     cpi = None
-    if cycles is not None and np.all(instructions > 0) and not np.any(np.isnan(cycles[row])):
-        cpi = cycles[row] / instructions
+    if cycles is not None and np.all(instructions > 0) and not np.any(np.isnan(cycles)):
+        cpi = cycles / instructions
     return StackPopulation(
         row, vectors[row], methods, snapshots[row], cpi, instructions, depth, kinds,
-        in_kind[row] / snapshots[row, None],
+        in_kind[row] / snapshots[row, None], counters,
     )  # fmt: skip
 
 
@@ -121,17 +124,18 @@ def _key(table: pa.Table) -> np.ndarray:
     return np.asarray((rank << 16 | thread) << 31 | unit)
 
 
-def _cycles(workload: Workload, key: np.ndarray) -> np.ndarray | None:
+def _counters(workload: Workload, key: np.ndarray) -> dict[str, np.ndarray]:
+    """float64[units] by name, NaN where not measured."""
     table = workload.tables["unit_counters"]
     if not table.num_rows:
-        return None
+        return {}
     named = one_chunk(table.column("counter"))
-    names = named.dictionary.to_pylist()
-    if "cycles" not in names:
-        return None
-    mine = to_numpy(named.indices) == names.index("cycles")
-    found = np.full(len(key), np.nan)
-    found[np.searchsorted(key, _key(table)[mine])] = to_numpy(table.column("value"))[mine]
+    code, place = to_numpy(named.indices), np.searchsorted(key, _key(table))
+    value, found = to_numpy(table.column("value")), {}
+    for number, name in enumerate(named.dictionary.to_pylist()):
+        mine = code == number
+        found[name] = np.full(len(key), np.nan)
+        found[name][place[mine]] = value[mine]
     return found
 
 

@@ -192,13 +192,25 @@ def _phase_table(population: StackPopulation, phases: Phases, chosen: Choice) ->
     sizes = np.bincount(phases.label)
     drawn = np.bincount(chosen.stratum, minlength=len(sizes))
     names, kinds = simprof.names_of_phases(phases, population), simprof.kinds_of_phases(phases, population)
-    rows = ["phase,kind,units,drawn,cpi,deviation,methods"]
+    counted = {name: values for name, values in sorted(population.counters.items()) if not np.all(np.isnan(values))}
+    whole = bool(np.all(population.instructions > 0))
+    of = "per 1000 instructions" if whole else "per unit"
+    rows = [",".join(["phase,kind,units,drawn,cpi,deviation", *(f"{name} {of}" for name in counted), "methods"])]
     for phase, its_names in enumerate(names):
         own = None if population.cpi is None else population.cpi[phases.label == phase]
         known = ["", ""] if own is None else [f"{own.mean():.6g}", f"{own.std():.6g}"]
-        cells = [str(phase), kinds[phase], str(sizes[phase]), str(drawn[phase]), *known, _quoted(its_names)]
+        mine = phases.label == phase
+        size = population.instructions / 1000 if whole else np.ones(len(population))
+        rates = [_rate(values[mine], size[mine]) for values in counted.values()]
+        cells = [str(phase), kinds[phase], str(sizes[phase]), str(drawn[phase]), *known, *rates, _quoted(its_names)]
         rows.append(",".join(cells))
     return "\n".join(rows) + "\n"
+
+
+def _rate(values: np.ndarray, size: np.ndarray) -> str:
+    """Of what was counted in units of some size; nothing where none was."""
+    known = ~np.isnan(values)
+    return f"{values[known].sum() / size[known].sum():.6g}" if known.any() else ""
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -56,6 +56,22 @@ def test_phases_have_kinds_and_names(cli, tmp_path):
     assert sum(plan["weight"]) == pytest.approx(1, abs=1e-12)
 
 
+def test_phases_have_misses(cli, tmp_path):
+    """Units of 100,000 instructions with 50, 400 and 150 misses, by what they execute; the first one with 110."""
+    path = written(tmp_path, "wc")
+    lines = (tmp_path / "wc.cpi.csv").read_text().splitlines()
+    misses = [50] * 60 + [400] * 30 + [150] * 10
+    told = [f"{line},{count}" for line, count in zip(lines[1:], misses, strict=True)]
+    told[0] = f"{lines[1]},110"
+    (tmp_path / "wc.cpi.csv").write_text("\n".join([f"{lines[0]},cache-misses", *told]) + "\n")
+    done = cli("plan", "--method", "simprof", path, "-o", tmp_path / "out")
+    assert done.status == 0, done.err
+    table = {row["kind"]: row for row in rows(tmp_path / "out" / "wc.phases.csv")}
+    found = {kind: float(row["cache-misses per 1000 instructions"]) for kind, row in table.items()}
+    assert found == {"map": 0.51, "sort": 4, "io": 1.5}
+    assert table["sort"]["methods"] == "java.util.TimSort.sort"
+
+
 def test_operations_of_the_user(cli, tmp_path):
     done = cli("plan", "--method", "simprof", written(tmp_path, "wc"), "--set", "operations.output=fwrite", "-o",
                tmp_path / "out")  # fmt: skip
