@@ -28,6 +28,7 @@ from manyscale.models.network.program import Program, build_program
 from manyscale.models.workload import SENDS, OperationKind, PhaseKind, Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.report.text_columns import contents, integers, join, picked
+from manyscale.runner.report.traces.replayed import check_replayed
 
 NAME: Final = "goal"
 FILE_NAME: Final = "schedule.goal"
@@ -58,6 +59,7 @@ def write_trace(workload: Workload, path: Path, collectives: str = "mpich", time
     Raises UserError for what the format cannot carry. O(operations + messages), in memory as arrays; the text of one
     rank at a time.
     """
+    check_replayed(workload, "goal")
     try:
         if workload.tables["dependencies"].num_rows:
             schedule = _from_dependencies(workload)

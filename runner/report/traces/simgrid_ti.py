@@ -37,6 +37,7 @@ from manyscale.runner.readers.simgrid_ti.verbs import (
     UNDEFINED_RANK,
 )
 from manyscale.runner.report.text_columns import contents, integers, join, picked
+from manyscale.runner.report.traces.replayed import check_replayed
 
 NAME = "simgrid-ti"
 
@@ -51,6 +52,7 @@ def write_trace(workload: Workload, path: Path) -> None:
 
     O(operations), one rank in memory at a time.
     """
+    check_replayed(workload, "simgrid-ti")
     if workload.tables["dependencies"].num_rows:
         raise UserError(f"{workload.name}: its ranks are graphs, which a time-independent trace cannot say; write goal")
     ranks = _Ranks(workload)

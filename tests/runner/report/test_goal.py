@@ -179,3 +179,12 @@ def test_loggopsim_runs_what_we_write(tmp_path, name):
     found = re.search(rb"Maximum finishing time at host \d+: (\d+)", run.stdout)
     assert found is not None
     assert int(found[1]) * 1000 == makespan_ps(workload, loggops, overhead_bandwidth="inf B/s")
+
+
+@pytest.mark.parametrize("form", ["goal", "simgrid-ti"])
+def test_profiles_without_times_are_no_schedules(cli, tmp_path, form):
+    (tmp_path / "app.bb").write_text("T:1:5 :2:7 \nT:1:5 \n")
+    done = cli("convert", "app.bb", "--to", form, "-o", "out")
+    assert done.status == 2
+    assert f"has neither times nor MPI calls, of which format {form} consists; record it" in done.err
+    assert not (tmp_path / "out").exists()
