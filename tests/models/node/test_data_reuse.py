@@ -11,6 +11,7 @@ from scheduled_programs import cores_of, flat, order, runtime_of
 from manyscale.models.machine import Node
 from manyscale.models.node.burst import ScheduledPhases, run_phases
 from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.node.scheduler import held_data
 from manyscale.models.node.scheduler.held_data import new_held
 from manyscale.models.node.scheduler.task_data import TaskData, task_data
 
@@ -113,6 +114,19 @@ def test_what_another_core_wrote_is_held_no_more():
     assert cores_of(quiet)[3] == cores_of(written)[3] == {0}
     assert [each for each in order(quiet) if each in (4, 5)] == [4, 5]
     assert [each for each in order(written) if each in (4, 5)] == [5, 4]
+
+
+@pytest.mark.property
+def test_of_many_groups_some_are_followed_in_smaller_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 lines with a user each and three caches, with room for 600 entries: a fifth of the lines, give or take four
+    standard deviations of 13, in caches of that part of their size."""
+    monkeypatch.setattr(held_data, "_MOST_ENTRIES", 600)
+    held = new_held(data_of([reads(number) for number in range(1000)]), node(2, 10, 800), 2)
+    kept = len(held.size_bytes)
+    assert abs(kept - 200) < 4 * 13
+    assert len(held.group) == held.first[-1] == kept == held.entry.shape[1]
+    assert sorted(held.group.tolist()) == list(range(kept))
+    assert held.cache["size"].tolist() == [round(lines * LINE * kept / 1000) for lines in (10, 10, 800)]
 
 
 @pytest.mark.property
