@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from manyscale.models.cpu import domains
 from manyscale.models.machine import Machine
 from manyscale.models.machine.processor import Cache, data_caches
 from manyscale.models.memory.amm.sdcm import Geometry, geometry_of
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 
 
@@ -33,6 +35,14 @@ def geometries(machine: Machine, caches: dict[str, Cache]) -> dict[str, Geometry
 def line_bytes(machine: Machine) -> int:
     """Size of the lines of its data caches. Raises UserError as ``caches_of``."""
     return next(iter(geometries(machine, caches_of(machine)).values())).line_bytes
+
+
+def thread_notes(machine: Machine) -> list[Note]:
+    """What is assumed of threads that share the machine's cores, and so its caches."""
+    core = machine.node.core
+    if core is None or core.hardware_threads == 1:
+        return []
+    return [domains.EQUAL_THREADS.note("hardware-threads", machine.name)]
 
 
 def miss_ratio_curve(profile: ReuseProfile, steps_per_doubling: int = 4) -> tuple[np.ndarray, np.ndarray]:

@@ -41,7 +41,7 @@ from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import outgrown, simulated
 from manyscale.runner.predict.memory.given_transitions import GivenTransitions
-from manyscale.runner.predict.memory.hit_rates import caches_of
+from manyscale.runner.predict.memory.hit_rates import caches_of, thread_notes
 from manyscale.runner.predict.memory.stream_units import (
     ProgramStreams,
     StreamAnswer,
@@ -214,10 +214,7 @@ class Predictor:
         """``own``: of the stream that was made again at the input, or None; then ``traced`` are those of the runs, and
         ``cost`` is what outgrown caches cost (seconds an instruction, by cause), None where none are."""
         sdcm = self._sdcm(grown)
-        notes, how, executions = list(grown.notes), instance, grown.executions
-        core = self._machine.node.core
-        if core is not None and core.hardware_threads > 1:
-            notes.append(domains.EQUAL_THREADS.note("hardware-threads", self._machine.name))
+        notes, how, executions = [*grown.notes, *thread_notes(self._machine)], instance, grown.executions
         if isinstance(instance, NestInstance):
             assert self._streams.nest is not None
             how = "the program is an affine loop nest; its stream at this input was made again"

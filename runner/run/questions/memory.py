@@ -13,13 +13,13 @@ from manyscale.models.machine import Machine
 from manyscale.models.machine.hardware_threads import of_one_thread
 from manyscale.models.memory.amm.amm import AmmParameters
 from manyscale.models.memory.amm.block_probabilities import count_transitions
-from manyscale.models.workload.notes import Note, in_order
+from manyscale.models.workload.notes import in_order
 from manyscale.models.workload.quantities import parse_bytes
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.predict.memory import profile_units, sampled, simulated
 from manyscale.runner.predict.memory.given_transitions import GivenTransitions
-from manyscale.runner.predict.memory.hit_rates import caches_of, line_bytes
+from manyscale.runner.predict.memory.hit_rates import caches_of, line_bytes, thread_notes
 from manyscale.runner.predict.memory.predict_result import RECIPES, PredictResult
 from manyscale.runner.predict.memory.prediction import Predictor
 from manyscale.runner.predict.memory.profile_result import ProfileResult
@@ -141,14 +141,15 @@ def profile(
         )
     if (simulate or together) and not caches:
         raise UserError("--simulate and --together need the caches' lines; leave --granularity out")
-    notes: list[Note] = []
+    notes = thread_notes(machine) if caches else []
     if sampling == "exact":
         with workers.execution(sum(stream.num_accesses for stream in streams)) as execution:
             found = profile_units.profiles(streams, sites, unit, execution, steady=steady)
         method = "exact"
     else:
         share = sampled.parse_rate(rate)
-        found, notes = sampled.profiles(streams, sites, unit, sampling, share, seed)
+        found, told = sampled.profiles(streams, sites, unit, sampling, share, seed)
+        notes += told
         method = f"{sampling}, {rate}"
     concurrent = {
         name: concurrent_profile(streams, sites, unit, level.shared_by_cores, steady=steady)

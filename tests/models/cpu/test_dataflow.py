@@ -357,8 +357,6 @@ def test_shared_units_name_each_class_once(groups: list[list[str]], message: str
 def test_instructions_that_are_one_with_their_branch_are_counted():
     pair = [Op(Kind.int_alu, (1,), (FLAGS,)), Op(Kind.branch, (FLAGS,))]
     program = workload([*pair, *pair], [Op(Kind.int_alu, (1,), (2,)), Op(Kind.branch, (FLAGS,))], pair[:1])
-    core = node().core
-    assert core is not None
     assert fused_instructions(program).tolist() == [2, 0, 0]
 
 

@@ -17,6 +17,7 @@ import pytest
 from naive import (
     COLD,
     DETAIL,
+    SMALL,
     SMALL_GEOMETRIES,
     lackey_accesses,
     line_accesses,
@@ -29,6 +30,7 @@ from naive import (
 from report.test_report import Outline, check_self_contained
 from test_streams import shared_out
 
+from manyscale.models.workload.detail_tables import InstructionClass
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.stores import detail_store
 from manyscale.runner.run import directory as rundir
@@ -103,6 +105,27 @@ def test_misses_of_a_whole_program(cli, tmp_path):
     found = figures(tmp_path / "out")
     missed = [(1 - found[f"memory.{name}.simulated.hit_ratio"]) * found["memory.accesses"] for name in ("L1", "L2")]
     assert missed == pytest.approx([131_671, 4_026], abs=0.01)
+
+
+@pytest.mark.theory
+def test_threads_of_a_core_have_half_of_its_caches_each(cli, tmp_path):
+    """Of a target that names two, as of one whose caches are half as large; it is said that this is assumed."""
+    cost = "{latency: 1 cycles, reciprocal_throughput: 1 cycles}"
+    costs = ", ".join(f"{each.name}: {cost}" for each in InstructionClass)
+    core = (
+        "core: {width: 4, reorder_buffer: 64, loads_per_cycle: 2, stores_per_cycle: 1, line_fill_buffers: 8, "
+        f"store_to_load: 4 cycles, hardware_threads: 2, instructions: {{{costs}}}}}"
+    )
+    halves = "{L1: {size: 1 KiB, line: 64 B, ways: 2}, L2: {size: 4 KiB, line: 64 B, ways: 4}}"
+    found = []
+    for name, caches in (("half", halves), ("both", f"{SMALL}\n  {core}")):
+        words = ["--target", write_target(tmp_path, caches), "--simulate", "--no-report", "-o", name]
+        outcome = cli("profile", OPTIONS, *words)
+        assert outcome.status == 0
+        assert ("changes [hardware-threads] small: threads" in outcome.out + outcome.err) == (name == "both")
+        found.append({key: value for key, value in figures(tmp_path / name).items() if "hit_ratio" in key})
+    assert found[0] == found[1]
+    assert len(found[0]) >= 4
 
 
 @pytest.mark.golden
