@@ -97,5 +97,6 @@ NATIVE: Final = {
     "lulesh-1": lulesh(1),
     **{f"minife-{ranks}": minife(ranks) for ranks in (1, 2)},
     **{f"{name}-{ranks}": nas(name, ranks) for name in ("bt-mz", "sp-mz") for ranks in (1, 2)},
+    **{f"{name}-s-{ranks}": nas(name, ranks, "S") for name in ("bt-mz", "sp-mz") for ranks in (1, 2)},
     **{f"creator-{work}": creator(work) for work in (50, 200, 500, 1000, 2000, 5000)},
 }

@@ -209,13 +209,14 @@ def predicted(trace: Path, target: str, cores: int, more: Mapping[str, Any]) -> 
 
 
 def iteration_ms(result: manyscale.Result, workload: Workload) -> float:
-    """From the end of the last operation before the second iteration to that before the last one."""
+    """From the end of the first operation of the second iteration to that of the last one: what comes between is these
+    iterations' alone, wherever in an iteration its operations are."""
     rank, operation, end_ps = (to_numpy(result.ranks.column(name)) for name in ("rank", "operation_id", "end_ps"))
     owner, first = (workload.column("iterations", name) for name in ("rank", "first_operation_id"))
     means = []
     for each in range(workload.num_ranks):
         begins = first[owner == each]
-        bounds = [int(begins[SECOND]) - 1, int(begins[-1]) - 1]
+        bounds = [int(begins[SECOND]), int(begins[-1])]
         ends = [int(end_ps[(rank == each) & (operation == bound)].max()) for bound in bounds]
         means.append((ends[1] - ends[0]) / (len(begins) - 1 - SECOND))
     return float(np.mean(means)) / 1e9

@@ -60,8 +60,8 @@ def test_cases_write_what_their_programs_read(tmp_path: Path) -> None:
     assert all(case.ranks in (1, 2) for case in NATIVE.values())
 
 
-def test_an_iteration_takes_the_time_between_the_operations_before_two_marks() -> None:
-    """Two ranks; iterations begin behind operations 0, 1, 3 and 4. From the second to the last one: two iterations."""
+def test_an_iteration_takes_the_time_between_the_operations_behind_two_marks() -> None:
+    """Two ranks; iterations begin with operations 1, 2, 4 and 5. From the second to the last one: two iterations."""
 
     class Made:
         num_ranks = 2
@@ -72,7 +72,7 @@ def test_an_iteration_takes_the_time_between_the_operations_before_two_marks() -
                 "first_operation_id": np.tile([1, 2, 4, 5], 2),
             }[name]
 
-    ends = {0: [10, 30, 40, 70, 130], 1: [10, 20, 50, 60, 100]}  # of each operation, ms
+    ends = {0: [10, 30, 40, 70, 130, 150], 1: [10, 20, 50, 60, 100, 140]}  # of each operation, ms
     rows = [(rank, operation, end * 10**9) for rank, times in ends.items() for operation, end in enumerate(times)]
     table = pa.table(
         {
@@ -84,4 +84,4 @@ def test_an_iteration_takes_the_time_between_the_operations_before_two_marks() -
     class Result:
         ranks = table
 
-    assert iteration_ms(Result(), Made()) == pytest.approx(((130 - 30) / 2 + (100 - 20) / 2) / 2)  # type: ignore[arg-type]
+    assert iteration_ms(Result(), Made()) == pytest.approx(((150 - 40) / 2 + (140 - 50) / 2) / 2)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from native import predicted
 
 DATA = Path(__file__).parents[2] / "data" / "chapter6"
 TARGET = str(DATA / "machine.yaml")
-SCHEDULE = {"runtime": {"schedule": "280 ns"}}  # what a region of two threads takes over one, measured
+
 
 pytestmark = pytest.mark.peer
 
@@ -35,7 +35,7 @@ def measured(case: str, cores: int) -> float:
 )
 def test_traced_times_on_other_cores_and_ranks(case: str, cores: int) -> None:
     """The aim is 10 %."""
-    found = predicted(DATA / f"{case}.tar.zst", TARGET, cores, SCHEDULE if cores > 1 else {})
+    found = predicted(DATA / f"{case}.tar.zst", TARGET, cores, {})
     assert found == pytest.approx(measured(case, cores), rel=0.10)
 
 
@@ -45,5 +45,5 @@ def test_simulated_cores(cores: int) -> None:
     """Nothing in the model was chosen in view of HYDRO: 20 % at worst."""
     workload = {"path": str(DATA / "hydro-1.tar.zst"), "detail": str(DATA / "hydro-1-detail.tar.zst")}
     more: dict[str, Any] = {"workload": workload, "model": {"cpu": "detailed"}}
-    found = predicted(DATA / "hydro-1.tar.zst", TARGET, cores, more | (SCHEDULE if cores > 1 else {}))
+    found = predicted(DATA / "hydro-1.tar.zst", TARGET, cores, more)
     assert found == pytest.approx(measured("hydro-1", cores), rel=0.20)
