@@ -10,8 +10,14 @@ import numpy as np
 from manyscale.models.kernels import allocation_free, by_reference
 from manyscale.models.node.core.kernel import begin_piece
 from manyscale.models.node.core.window_kernel import fill_from, run_to_execution
+from manyscale.models.node.memory.cache_rows import SHARED, set_begin
+from manyscale.models.node.memory.directory import remove_group
+from manyscale.models.node.memory.kernel import touch
 
-NATURAL: Final = -1  # instead of a level: as the traced run on one core has them
+# instead of a level: as ``natural`` says; another core's, which has modified them; in the first cache, and in others
+NATURAL: Final = -1
+MODIFIED: Final = -2
+HELD_BY_OTHERS: Final = -3
 _SPACE_SHIFT: Final = 48  # no program has addresses beyond
 _MOST_SPACES: Final = 1 << 15
 _APART: Final = 1000.0  # cycles between windows
@@ -36,7 +42,8 @@ class Windows(NamedTuple):
 @allocation_free
 def run_windows(cores, mem, windows, level, cycles, served):  # type: ignore[no-untyped-def]
     """All windows one after the other: ``cycles`` float64[windows] and ``served`` int64[windows, levels + 1], accesses
-    by the level that served them, of what counts. ``level``: of lines that are not the piece's own, or NATURAL.
+    by the level that served them, of what counts. ``level``: of lines that are not the piece's own, or one of the
+    names above; the last two need a memory of two groups of cores.
     O(accesses x levels x ways)."""
     cores, mem, windows = by_reference(cores), by_reference(mem), by_reference(windows)
     c = cores.core[0]
@@ -51,10 +58,17 @@ def run_windows(cores, mem, windows, level, cycles, served):  # type: ignore[no-
             addresses[i] = addresses[i] & np.uint64((1 << _SPACE_SHIFT) - 1) | own
         for k in range(windows.first_line[w + 1] - 1, windows.first_line[w] - 1, -1):
             place = np.int64(windows.natural[k])
-            if level >= 0 and not windows.is_own[k]:
+            line = windows.line[k] & ((np.int64(1) << shift) - 1) | space << shift
+            is_foreign = level <= MODIFIED and not windows.is_own[k]
+            if is_foreign:
+                touch(mem, mem.memory[0].group_cores, line, level == MODIFIED)
+                place = levels if level == MODIFIED else np.int64(0)
+            elif level >= 0 and not windows.is_own[k]:
                 place = np.int64(level)
             if place < levels:
-                fill_from(mem, windows.line[k] & ((np.int64(1) << shift) - 1) | space << shift, place)
+                fill_from(mem, line, place)
+            if is_foreign and level == HELD_BY_OTHERS:
+                mem.tag[set_begin(mem.level[0], mem.first_slot[0, 0], line)] |= SHARED
         first, since = windows.first_execution[w], windows.first_measured[w]
         end = windows.first_execution[w + 1]
         begin = math.ceil(c.cycle) + _APART
@@ -68,3 +82,24 @@ def run_windows(cores, mem, windows, level, cycles, served):  # type: ignore[no-
         cycles[w] = c.cycle - begin
         for each in range(levels + 1):
             served[w, each] += mem.counts[0, each, 0]
+        if level <= MODIFIED:  # ``fill_from`` does not tell the directory what leaves, so that it would become full
+            for k in range(windows.first_line[w], windows.first_line[w + 1]):
+                line = windows.line[k] & ((np.int64(1) << shift) - 1) | space << shift
+                for group in range(2):
+                    remove_group(mem.directory, line, group)
+
+
+@allocation_free
+def leaders(is_loaded, of_memory, first, end, reach, found):  # type: ignore[no-untyped-def]
+    """``found`` float64[pieces]: of each, how many of its loaded rows ``of_memory`` lead others; see ``use_piece``.
+    O(rows)."""
+    for piece in range(first.shape[0]):
+        place = np.int64(0)
+        leader = -np.int64(reach[piece])
+        for row in range(first[piece], end[piece]):
+            if not is_loaded[row]:
+                continue
+            place += 1
+            if of_memory[row] and place - leader >= reach[piece]:
+                leader = place
+                found[piece] += 1.0

@@ -16,7 +16,8 @@ was modified has been written back.
 Assumptions: sets of a class are one fully associative LRU cache; a piece uses its lines when it begins, all at once;
 uses inside a piece
 but the first of each line are the core's matter (costs.py); a cache further out sees only what nearer ones lack; an
-exclusive one holds its lines beside theirs. Prefetchers bring nothing in.
+exclusive one holds its lines beside theirs. The nearest prefetcher follows first uses that miss the levels before its
+own, from piece to piece; what it fetches is there in time, and what it fetches in vain takes nothing.
 
 Memory: 12 B a slot; a core's private caches have four slots a line, or one a line that there is.
 """
@@ -29,7 +30,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.machine import Node
-from manyscale.models.machine.processor import data_caches
+from manyscale.models.machine.processor import Cache, data_caches
+from manyscale.models.node.memory.system import LEVEL, STREAM
 from manyscale.models.node.shared.piece_lines import PieceLines
 
 EPOCHS: Final = 16  # of the smallest cache of a tier
@@ -42,8 +44,9 @@ LINE: Final = np.dtype(
         ("used", "i4"),
         ("writer", "i2"),
         ("user", "i2"),
-        ("home", "i2"),
-        ("dirty", "u1"),
+        ("sockets", "u1"),  # a bit for each whose cores have used it since it was written
+        ("dirty", "u1"),  # MODIFIED, and OWNED as long as its writer's private caches have the only copy that counts
+        ("visits", "u1"),  # by who used it last
         ("shared", "u1"),
     ]
 )
@@ -65,6 +68,7 @@ CONTROL: Final = np.dtype(
         ("sockets", "i8"),
         ("home_shift", "i8"),
         ("written", "i8"),
+        ("owes", "i8"),
     ]
 )  # ``home_shift``: lines of a page that is its first user's, -1: none is
 HOMES: Final = 1 << 16
@@ -76,7 +80,15 @@ ROWS: Final = 4  # + levels: rows of DRAM that were opened for them
 PASSED: Final = 5  # + levels: of those from a shared cache, lines that another core has modified
 DOWN: Final = 6  # + levels: modified lines that private caches will write to the first shared one
 FOUGHT: Final = 7  # + levels: times that a line comes back from a core that uses it at the same time, where one stores
-COLUMNS: Final = 8  # + levels
+CROSSED: Final = 8  # + levels: the same from a core of another socket
+TAKEN: Final = 9  # + levels: stores to lines that it has and another core does, too
+TAKEN_FAR: Final = 10  # + levels: the same of another socket
+LED: Final = 11  # + levels: lines that are loaded from main memory, not closely behind another one from there or far
+LED_FAR: Final = 12  # + levels: the same from another socket's caches
+COLUMNS: Final = 13  # + levels
+NEAR_OWED, FAR_OWED = 0, 1
+MODIFIED, OWNED = 1, 2
+_AHEAD: Final = 256  # lines that a prefetcher has fetched and that are known, at most
 
 
 class Occupancy(NamedTuple):
@@ -96,6 +108,12 @@ class Occupancy(NamedTuple):
     socket: np.ndarray
     running: np.ndarray  # int64[cores]: number of the piece that each executes, 0 for none
     kind: np.ndarray  # uint8[tiers, lines]: class of each line
+    loaded: np.ndarray  # float64[levels + 2]: of the piece that began last, loaded lines by the level that they wait for
+    stored: np.ndarray  # float64[levels + 2]: the same of lines that are stored to first
+    prefetcher: np.ndarray  # record, see memory/system.py; ``ways`` is the number of its level here
+    stream: np.ndarray
+    ahead: np.ndarray  # int64[instances, _AHEAD]: line numbers
+    owed: np.ndarray  # float64[cores, 2]: times that lines have to come back since another core's piece began
 
 
 def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
@@ -157,7 +175,27 @@ def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
         np.full(HOMES if sockets > 1 else 1, -1, np.int8), lines.line_number,
         np.full(int(control["channels"][0] * control["banks"][0]) * sockets, -1, np.int64),
         (np.arange(num_cores) // node.cores_per_socket).astype(np.int64), np.zeros(num_cores, np.int64), kind,
+        np.zeros(len(caches) + 2), np.zeros(len(caches) + 2), *_prefetcher(caches, lines.line_bytes, num_cores),
+        np.zeros((num_cores, 2)),
     )  # fmt: skip
+
+
+def _prefetcher(caches: list[Cache], line_bytes: int, num_cores: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the first level that has one."""
+    record = np.zeros(1, LEVEL)
+    instances, record["slots"] = 1, 1
+    for level, cache in enumerate(caches):
+        if cache.prefetcher is not None:
+            instances = -(-num_cores // cache.shared_by_cores)
+            of = cache.prefetcher
+            for name in ("streams", "confirm", "degree", "distance"):
+                record[name] = getattr(of, name)
+            record["page_shift"] = (of.page_bytes // line_bytes).bit_length() - 1
+            record["ways"], record["cores"] = level, cache.shared_by_cores
+            break
+    stream = np.zeros(max(instances * int(record["streams"][0]), 1), STREAM)
+    stream["page"] = -1
+    return record, stream, np.full((instances, _AHEAD), -1)
 
 
 def _classes_of_lines(line_number: np.ndarray, sets: int) -> tuple[np.ndarray, np.ndarray]:

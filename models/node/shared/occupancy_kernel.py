@@ -5,8 +5,28 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
-from manyscale.models.node.shared.occupancy import CLASSES, DOWN, FAR, FOUGHT, HOMES, PASSED, REMOTE, ROWS, WRITTEN
-from manyscale.models.node.shared.piece_lines_kernel import STORED
+from manyscale.models.node.memory.prefetches import follow
+from manyscale.models.node.shared.occupancy import (
+    CLASSES,
+    CROSSED,
+    DOWN,
+    FAR,
+    FAR_OWED,
+    FOUGHT,
+    HOMES,
+    LED,
+    LED_FAR,
+    MODIFIED,
+    NEAR_OWED,
+    OWNED,
+    PASSED,
+    REMOTE,
+    ROWS,
+    TAKEN,
+    TAKEN_FAR,
+    WRITTEN,
+)
+from manyscale.models.node.shared.piece_lines_kernel import LOADED, STORED
 
 
 @inner_inlined
@@ -89,8 +109,71 @@ def _deepest(occ, tier, place):  # type: ignore[no-untyped-def]
 
 
 @inner
-def use_line(occ, core, number, stores, visits, sequence, column):  # type: ignore[no-untyped-def]
-    """A core uses a line: the level that served it, the number of levels for main memory, one more for another
+def _write_back(occ, core, number, column):  # type: ignore[no-untyped-def]
+    """A line that a core's last tier counts as modified goes to main memory. O(1)."""
+    occ.line[number].dirty = 0
+    column[occ.control[0].levels + WRITTEN] += 1.0
+    t = occ.tier.shape[0] - 1
+    tier = occ.tier[t]
+    instance = core // tier.cores
+    entry = occ.entry[tier.first_entry + instance * tier.slots + (number & (tier.slots - 1))]
+    if entry.line == number + 1:
+        place = _stack_of(occ, t, instance, number) * tier.ring + (entry.epoch & (tier.ring - 1))
+        occ.modified[place] = max(occ.modified[place] - 1, 0)
+
+
+@inner
+def _from_writer(occ, core, number, writer, served, column):  # type: ignore[no-untyped-def]
+    """The level that serves a modified line, which its writer may still have; main memory has it, too, if it comes from
+    another socket. O(levels)."""
+    of_line = occ.line[number]
+    levels, last = occ.control[0].levels, occ.tier.shape[0] - 1
+    cores = occ.tier[last].cores
+    same = writer // cores == core // cores
+    has_it = of_line.dirty & OWNED and _holds(occ, 0, writer // occ.tier[0].cores, number) < occ.tier[0].levels
+    of_line.dirty &= MODIFIED
+    if same:
+        if has_it:
+            served = min(served, levels - 1)
+            column[levels + PASSED] += 1.0
+        elif served == levels:
+            _write_back(occ, core, number, column)
+    elif has_it or (served == levels and _holds(occ, last, writer // cores, number) < occ.tier[last].levels):
+        _write_back(occ, writer, number, column)
+        served = levels + REMOTE
+    elif served == levels:
+        _write_back(occ, writer, number, column)
+    return served
+
+
+@inner
+def _fight(occ, core, number, loads, stores, visits, column):  # type: ignore[no-untyped-def]
+    """A line that a running piece of another core uses, too, one of which stores: where the visits of both come in any
+    order, those that follow one of the other core find the line gone: a b / (a + b) of a and of b. O(1)."""
+    of_line = occ.line[number]
+    other, writer = np.int64(of_line.user), np.int64(of_line.writer)
+    if not stores or of_line.used != occ.running[other]:
+        other = writer
+        if writer < 0 or writer == core or of_line.written != occ.running[writer]:
+            return
+    others = np.float64(of_line.visits) - 1.0
+    if others <= 0.0:
+        return
+    times = others * (visits - 1.0) / (others + visits - 1.0)
+    levels = occ.control[0].levels
+    is_far = occ.socket[other] != occ.socket[core]
+    if loads:
+        column[levels + (CROSSED if is_far else FOUGHT)] += times
+    else:
+        column[levels + (TAKEN_FAR if is_far else TAKEN)] += times
+        return
+    occ.owed[other, FAR_OWED if is_far else NEAR_OWED] += times
+    occ.control[0].owes = 1
+
+
+@inner
+def use_line(occ, core, number, loads, stores, visits, sequence, column):  # type: ignore[no-untyped-def]
+    """A core uses a line, ``loads`` it first or not: the level that served it, the number of levels for main memory, one more for another
     socket's caches. ``column`` float64[]: see ``use_piece``. O(levels)."""
     of_line = occ.line[number]
     num_tiers = occ.tier.shape[0]
@@ -110,7 +193,7 @@ def use_line(occ, core, number, stores, visits, sequence, column):  # type: igno
         stack = occ.stack[tier.first_stack + place]
         entry.line = number + 1
         moved = stack.now if stack.filled > 0 else stack.now - 1
-        if t == num_tiers - 1 and of_line.dirty:
+        if t == num_tiers - 1 and of_line.dirty & MODIFIED:
             if epoch >= _deepest(occ, tier, place):
                 occ.modified[place * tier.ring + (epoch & (tier.ring - 1))] -= 1
                 occ.modified[place * tier.ring + (moved & (tier.ring - 1))] += 1
@@ -121,45 +204,32 @@ def use_line(occ, core, number, stores, visits, sequence, column):  # type: igno
         if found < tier.levels:
             served = tier.first_level + found
             break
-    if served >= private and num_tiers > 1 and of_line.dirty and writer >= 0 and writer != core:
-        last = num_tiers - 1
-        cores = occ.tier[last].cores
-        same = writer // cores == core // cores
-        own = _holds(occ, 0, writer // occ.tier[0].cores, number)
-        if own < private:
-            if same:
-                served = min(served, levels - 1)
-                column[levels + PASSED] += 1.0
-            else:
-                served = levels + REMOTE
-        elif not same and served == levels and _holds(occ, last, writer // cores, number) < occ.tier[last].levels:
-            served = levels + REMOTE
-    if served == levels and of_line.dirty:  # written back on its way to memory
-        of_line.dirty = 0
-        column[levels + WRITTEN] += 1.0
-        tier = occ.tier[num_tiers - 1]
-        instance = core // tier.cores
-        entry = occ.entry[tier.first_entry + instance * tier.slots + (number & (tier.slots - 1))]
-        place = _stack_of(occ, num_tiers - 1, instance, number) * tier.ring + (entry.epoch & (tier.ring - 1))
-        occ.modified[place] = max(occ.modified[place] - 1, 0)
+    if served >= private and num_tiers > 1 and of_line.dirty & MODIFIED and writer >= 0 and writer != core:
+        served = _from_writer(occ, core, number, writer, served, column)
+    elif served == levels and of_line.dirty & MODIFIED:  # written back on its way to memory
+        _write_back(occ, core, number, column)
     user = np.int64(of_line.user)
-    if user != core and user >= 0 and num_tiers > 1:
-        is_fought = stores and of_line.used == occ.running[user]
-        if not is_fought and writer >= 0 and writer != core:
-            is_fought = of_line.written == occ.running[writer]
-        if is_fought:  # who came first has paid for nothing of it: twice
-            column[levels + FOUGHT] += 2.0 * (visits - 1)
     if user != core and user >= 0:
+        if num_tiers > 1 and visits > 1.0:
+            _fight(occ, core, number, loads, stores, visits, column)
         of_line.shared = 1
+    mine = np.uint8(1 << min(occ.socket[core], 7))
     if stores:
-        if served < private and num_tiers > 1 and of_line.shared:
-            served = private  # others may hold it: they have to give it up
-        if served >= private:
+        if (served < private or loads) and num_tiers > 1:  # it has the line, which others may have
+            if of_line.sockets & ~mine:
+                column[levels + TAKEN_FAR] += 1.0
+            elif of_line.shared:
+                column[levels + TAKEN] += 1.0
+        if served >= private or of_line.shared:
             column[levels + DOWN] += 1.0
         of_line.writer = core
         of_line.written = sequence
         of_line.shared = 0
+        of_line.dirty |= OWNED
+        of_line.sockets = 0
+    of_line.sockets |= mine
     of_line.user = core
+    of_line.visits = np.uint8(visits)
     of_line.used = sequence
     return served
 
@@ -197,31 +267,65 @@ def _opens_row(occ, core, number, is_far):  # type: ignore[no-untyped-def]
 
 
 @inner
-def use_piece(occ, core, first, end, line, use, visits, served, level_of):  # type: ignore[no-untyped-def]
+def _prefetch(occ, core, line, level):  # type: ignore[no-untyped-def]
+    """A use reaches a prefetcher's level: the level that it waits for. O(streams)."""
+    each = occ.prefetcher[0]
+    instance = core // each.cores
+    mask = occ.ahead.shape[1] - 1
+    if occ.ahead[instance, line & mask] == line:
+        level = np.int64(each.ways)
+    remaining, target, step = follow(occ.stream, each, instance, line)
+    while remaining > 0:
+        target += step
+        occ.ahead[instance, target & mask] = target
+        remaining -= 1
+    return level
+
+
+@inner
+def use_piece(occ, core, first, end, line, use, visits, reach, served, level_of):  # type: ignore[no-untyped-def]
     """A core begins a piece with rows [first, end) of ``line`` and ``use``: ``served`` float64[levels + COLUMNS], how
     many come from each level, main memory, and what stands in the columns behind. ``level_of`` int8[rows]: of each
-    row, or empty. O(rows x levels)."""
+    row, or empty. Lines from afar within ``reach`` loaded ones wait together. O(rows x levels)."""
     control = occ.control[0]
     levels = control.levels
     control.sequence += 1
     occ.running[core] = control.sequence
     for column in range(served.shape[0]):
         served[column] = 0.0
+    for level in range(levels + 2):
+        occ.loaded[level] = 0.0
+        occ.stored[level] = 0.0
+    place, leader = np.int64(0), -reach
     for row in range(first, end):
         number = np.int64(line[row])
-        stores = (use[row] & STORED) != 0
-        level = use_line(occ, core, number, stores, np.float64(visits[row]), control.sequence, served)
+        stores, loads = (use[row] & STORED) != 0, (use[row] & LOADED) != 0
+        passed = served[levels + PASSED]
+        level = use_line(occ, core, number, loads, stores, np.float64(visits[row]), control.sequence, served)
         served[level] += 1.0
+        waits_for = level
+        if occ.prefetcher[0].streams and level >= occ.prefetcher[0].ways:
+            waits_for = _prefetch(occ, core, occ.line_number[number], level)
+            if waits_for < level:
+                served[levels + PASSED] = passed
         if row < level_of.shape[0]:
-            level_of[row] = min(level, levels)
+            level_of[row] = min(waits_for, levels)
+        if loads:
+            occ.loaded[waits_for] += 1.0
+            place += 1
+        else:
+            occ.stored[waits_for] += 1.0
+        if waits_for >= levels and loads and place - leader >= reach:
+            leader = place
+            served[levels + (LED if level == levels else LED_FAR)] += 1.0
         if level == levels:
             is_far = _is_far(occ, core, number)
             if is_far:
                 served[levels + FAR] += 1.0
             if _opens_row(occ, core, number, is_far):
                 served[levels + ROWS] += 1.0
-        if stores and not occ.line[number].dirty:
-            occ.line[number].dirty = 1
+        if stores and not occ.line[number].dirty & MODIFIED:
+            occ.line[number].dirty |= MODIFIED
             _modify(occ, core, number)
     served[levels + WRITTEN] += control.written
     control.written = 0
@@ -232,4 +336,4 @@ def fill(occ, piece, core, first, end, line, use, visits, served, level_of):  # 
     """Pieces ``piece`` int64[] run on ``core`` int64[], in this order; see ``use_piece``. O(rows x levels)."""
     occ = by_reference(occ)
     for k in range(piece.shape[0]):
-        use_piece(occ, core[k], first[piece[k]], end[piece[k]], line, use, visits, served, level_of)
+        use_piece(occ, core[k], first[piece[k]], end[piece[k]], line, use, visits, np.int64(1), served, level_of)

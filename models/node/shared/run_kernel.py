@@ -10,7 +10,23 @@ from manyscale.models.kernels import allocation_free, by_reference, inner, inner
 from manyscale.models.node.scheduler.kernel import CREATES, OPERATION, PHASE_END, PIECE, advance, begin_phase
 from manyscale.models.node.scheduler.scheduler import Scheduler
 from manyscale.models.node.shared.costs import PieceCosts
-from manyscale.models.node.shared.occupancy import DOWN, FAR, FOUGHT, PASSED, REMOTE, ROWS, WRITTEN, Occupancy
+from manyscale.models.node.shared.occupancy import (
+    CROSSED,
+    DOWN,
+    FAR,
+    FAR_OWED,
+    FOUGHT,
+    LED,
+    LED_FAR,
+    NEAR_OWED,
+    PASSED,
+    REMOTE,
+    ROWS,
+    TAKEN,
+    TAKEN_FAR,
+    WRITTEN,
+    Occupancy,
+)
 from manyscale.models.node.shared.occupancy_kernel import use_piece
 from manyscale.models.node.shared.queues import MOST_LOAD
 
@@ -210,40 +226,83 @@ def _set_rates(run):  # type: ignore[no-untyped-def]
                 c.cycles *= memory.port_load
 
 
+@inner_inlined
+def _followed(costs, s):  # type: ignore[no-untyped-def]
+    """What a line from another socket's caches takes that waits with another one."""
+    share = 1.0 / costs.reach[s]
+    return costs.far[s] if share == 1.0 else max(costs.far[s] - share * costs.far_led[s], 0.0) / (1.0 - share)
+
+
+@inner_inlined
+def _fought(costs, s, near, far):  # type: ignore[no-untyped-def]
+    """What lines take that come back, one by one, to be stored to."""
+    return near * (costs.near_led[s] + costs.near_take[s]) + far * (costs.far_led[s] + costs.far_take[s])
+
+
+@separate
+def _pay(run):  # type: ignore[no-untyped-def]
+    """Pieces that run take longer by lines that the one that begins uses, too. O(cores)."""
+    occupancy = run.occupancy
+    occupancy.control[0].owes = 0
+    for core in range(run.core.shape[0]):
+        owed = occupancy.owed[core]
+        c = run.core[core]
+        if c.kind == _WORKS and owed[NEAR_OWED] + owed[FAR_OWED] > 0.0:
+            s = np.int64(run.sample[run.scheduler.core[core].piece])
+            cycles = _fought(run.costs, s, owed[NEAR_OWED], owed[FAR_OWED])
+            run.instance[run.scheduler.core[core].instance].alone += cycles
+            run.instance[run.scheduler.core[core].instance].cache += cycles
+            for w in range(run.curve.shape[1]):
+                run.curve[core, w] += cycles / max(c.left, 1.0)
+        owed[NEAR_OWED] = owed[FAR_OWED] = 0.0
+
+
 @inner
 def _begin_work(run, core, piece):  # type: ignore[no-untyped-def]
     """Its costs, from the levels that serve its lines. O(its lines x levels)."""
     c, costs = run.core[core], run.costs
     served = run.served
+    s = np.int64(run.sample[piece])
     use_piece(
-        run.occupancy, core, run.first[piece], run.end[piece], run.line, run.use, run.visits, served, run.level_of
-    )
+        run.occupancy, core, run.first[piece], run.end[piece], run.line, run.use, run.visits, costs.reach[s], served,
+        run.level_of,
+    )  # fmt: skip
+    if run.occupancy.control[0].owes:
+        _pay(run)
     levels = run.occupancy.control[0].levels
     count = np.float64(run.instructions[piece])
-    s = np.int64(run.sample[piece])
     per = 1.0 / count
     least = costs.least[s] + run.beside_ps[piece] * per / run.control[0].cycle_ps
     base = costs.base[s] + least - costs.least[s]
-    alike, every = 0.0, 1e-300
-    for level in range(1, levels):
-        base += served[level] * per * costs.line[s, level]
-        alike += min(served[level] * per, costs.natural[s, level])
-        every += costs.natural[s, level]
+    alike, every, stores = 0.0, 1e-300, 0.0
+    loaded = run.occupancy.loaded
+    for level in range(1, levels + 2):
+        if level < levels:
+            base += loaded[level] * per * costs.line[s, level]
+        if level <= levels:
+            alike += min(loaded[level] * per, costs.natural[s, level])
+            every += costs.natural[s, level]
+        stores += run.occupancy.stored[level] * costs.latency[level]
+    alike = alike / every if every > 1e-200 else 1.0
+    base += per * (
+        served[levels + PASSED] * (costs.near[s] - costs.line[s, levels - 1])
+        + (loaded[levels + REMOTE] - served[levels + LED_FAR]) * _followed(costs, s)
+        + served[levels + LED_FAR] * costs.far_led[s]
+        + _fought(costs, s, served[levels + FOUGHT], served[levels + CROSSED])
+        + served[levels + TAKEN] * costs.near_take[s]
+        + served[levels + TAKEN_FAR] * costs.far_take[s]
+        + stores * costs.store[s]
+    )
     from_memory = served[levels] * per
-    alike += min(from_memory, costs.natural[s, levels])
-    every += costs.natural[s, levels]
-    alike /= every
-    base += served[levels + REMOTE] * per * costs.remote[s] + served[levels + PASSED] * per * costs.passed[s]
-    base += served[levels + FOUGHT] * per * (costs.line[s, levels - 1] + costs.passed[s])
-    far = served[levels + FAR] * per
+    led, followed = served[levels + LED] * per, (loaded[levels] - served[levels + LED]) * per
+    stores = run.occupancy.stored[levels] * per * costs.store[s]
+    far = served[levels + FAR] / max(served[levels], 1.0)
     for w in range(costs.wait.shape[0]):
-        of_wait = costs.memory[s, w]
-        run.curve[core, w] = max(base + from_memory * of_wait + alike * costs.extra[s, w], least)
-    if far > 0.0 and from_memory > 0.0:
-        # a line of another socket takes longer by a constant
-        slope = (costs.memory[s, 1] - costs.memory[s, 0]) / (costs.wait[1] - costs.wait[0])
-        for w in range(costs.wait.shape[0]):
-            run.curve[core, w] += far * slope * run.memory[0].far
+        run.curve[core, w] = led * costs.led[s, w] + followed * costs.memory[s, w] + stores * costs.wait[w]
+    # a line of another socket takes longer by a constant
+    slope = far * run.memory[0].far * (run.curve[core, 1] - run.curve[core, 0]) / (costs.wait[1] - costs.wait[0])
+    for w in range(costs.wait.shape[0]):
+        run.curve[core, w] = max(base + slope + run.curve[core, w] + alike * costs.extra[s, w], least)
     c.kind = _WORKS
     c.left = count
     c.read = from_memory + costs.own[s]

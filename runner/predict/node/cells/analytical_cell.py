@@ -34,6 +34,9 @@ from manyscale.runner.predict.units import Arrays
 _STORED: Final = 2  # in ``PieceLines.use``
 
 
+_VARIES: Final = 0.1  # an assumption: of the time of a piece, from iteration to iteration
+
+
 @dataclass(frozen=True)
 class Predicted:
     """Of a cell: phases as models/node/shared/run.py has them, and notes on the code."""
@@ -106,8 +109,9 @@ def _data_of(program: NodeProgram, lines: PieceLines) -> TaskData:
 def _run_before(
     cell: OpenCell, cores: int, seed: int, lines: PieceLines, caches: Occupancy, held: HeldData | None
 ) -> None:
-    """The caches as the same cell leaves them if every instruction takes as long as any other; where the replay has to
-    schedule its instances, these run in the order of the program, on one core after the other."""
+    """The caches as the same cell leaves them if every instruction takes as long as any other, to ``_VARIES``: no
+    iteration has the task instances of another one on the same cores, unless the runtime system puts them there. Where
+    the replay has to schedule instances, these run in the order of the program, on one core after the other."""
     program, instructions = cell.program, cell.pieces.num_instructions
     owner = program.piece_instance
     pieces = np.argsort(owner, kind="stable")
@@ -116,7 +120,8 @@ def _run_before(
         on = np.arange(len(pieces)) % cores
     else:
         assert cell.node.frequency_hz is not None
-        piece_ps = np.rint(instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
+        varied = instructions * np.random.default_rng(seed).uniform(1.0 - _VARIES, 1.0 + _VARIES, len(instructions))
+        piece_ps = np.rint(varied * (1e12 / cell.node.frequency_hz)).astype(np.int64)
         stretches = run_phases(
             program, cores, cell.runtime, piece_ps + cell.creation_ps + cell.beside_ps, cell.first, cell.end, seed=seed,
             share_group=last_cache_of(cell.node, cores), held=held, keep=True,
