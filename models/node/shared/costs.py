@@ -146,7 +146,10 @@ def piece_costs(
     most = 0.0
     beside: list[np.ndarray] = []
     for is_far in (False, True):
-        foreign, held, most = runs.beside(is_far and node.numa is not None)
+        if is_far and node.numa is None:
+            beside += beside
+            continue
+        foreign, held, most = runs.beside(is_far)
         fetch = per_line(foreign - held, used, most)
         beside += [fetch, np.minimum(fetch * apart, most), per_line(held - first, runs.stored(), most)]
     return PieceCosts(
