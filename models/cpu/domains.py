@@ -90,7 +90,7 @@ INTERVAL: Final = Domain(
         **DETAILED.features,
         "unlike-cores": _ONE_KIND,
         "prefetchers": left_open(
-            "prefetchers know no stream from before a piece of a task instance, and what they fetch in vain takes no "
+            "the nearest level's prefetcher fetches in time what it fetches, and what it fetches in vain takes no "
             "bandwidth"
         ),
         "dram-rows": left_short("rows of DRAM that cores close for each other stay open"),

@@ -2,13 +2,17 @@
 
 Windows of sampled pieces (windows.py) run on the detailed model's core with all lines that the piece has not used
 before in one level, once for each: what a line of that level costs is the difference to all of them in the first cache,
-for each line. Main memory does so at some waits. Lines do not cost the same where few of them come from afar, since
-they overlap less: so windows also run with lines where the traced run on one core has them (occupancy.py), at the same
-waits, and what that takes beyond the sum counts as far as the piece's lines come from the same levels. Lines that the
-piece itself has used before lie where the lines since say, always. Rows and queues of DRAM are left to queues.py: here
-every line finds its row open.
+for each line that is loaded first. Lines that are stored to first are alone in main memory once; what they cost
+elsewhere goes by latency. With one line of APART in main memory none waits with another: so what the first of some
+lines costs is told from those that come closely behind it. Two more runs, beside another core of the socket and of
+another one, have all lines modified by it, or held by it, too, so that stores have to take them away.
 
-O(instructions in windows x (levels + 2 x waits) + rows of PieceLines x levels), once for a program, core and caches.
+Windows also run with lines where the traced run on one core has them (occupancy.py), and what that takes beyond the sum
+counts as far as the piece's lines come from the same levels. Main memory has some waits each time. Lines that the piece
+itself has used before lie where the lines since say, always. Rows and queues of DRAM are left to queues.py (here every
+line finds its row open), prefetchers to occupancy.py.
+
+O(instructions in windows x (levels + 3 x waits + 6) + rows of PieceLines x levels), once for program, core and caches.
 """
 
 from __future__ import annotations
@@ -40,17 +44,17 @@ _PORT_STEP: Final = 0.5  # of the last cache's latency
 
 class PieceCosts(NamedTuple):
     """Of each sample, per instruction: ``base`` float64[samples], all lines in the first cache; ``natural``
-    float64[samples, levels + 1], loaded lines by the level that serves them in the traced run; ``extra`` float64[samples,
-    waits], what that takes beyond the sum of its lines; ``own`` float64[samples], lines from main memory that the
-    instance itself used before.
+    float64[samples, levels + 1], loaded lines by the level that they wait for in the traced run; ``extra``
+    float64[samples, waits], what that takes beyond the sum of its lines; ``own`` float64[samples], lines from main
+    memory that the instance itself used before.
 
-    Per line that is loaded first: ``line`` float64[samples, levels]. Of main memory, where one that comes less than ``reach`` int64[samples]
-    lines after another waits with it: ``led`` float64[samples, waits] of those before, ``memory`` float64[samples,
-    waits] of those with them. Of another core that has modified it, float64[samples] each: ``near``, on the same
-    socket, many of them, ``near_led`` one by one; ``far`` and ``far_led``, from another one, as of main memory. Of
-    stores to lines that others hold, too: ``near_take``, ``far_take``. Of lines that are stored to first, as a share of
-    the level's latency: ``store`` float64[samples]; ``latency`` float64[levels + 2], the last of another socket's
-    caches.
+    Per line that is loaded first: ``line`` float64[samples, levels]. Of main memory, where one that comes less than
+    ``reach`` int64[samples] lines after another waits with it: ``led`` float64[samples, waits] of those before,
+    ``memory`` float64[samples, waits] of those with them. Of another core that has modified it, float64[samples] each:
+    ``near``, on the same socket, many of them, ``near_led`` one by one; ``far`` and ``far_led``, from another one, as
+    of main memory. Of stores to lines that others hold, too: ``near_take``, ``far_take``. Of lines that are stored to
+    first, as a share of the level's latency: ``store`` float64[samples]; ``latency`` float64[levels + 2], the last of
+    another socket's caches.
 
     ``port`` float64[samples]: cycles for each that a line of a shared cache waits. ``wait`` float64[waits], in cycles.
     ``least`` float64[samples]: no piece takes less."""
@@ -129,7 +133,7 @@ def piece_costs(
         np.maximum.accumulate(np.stack(each, axis=1), axis=1)
         for each in zip(*(of_memory(each) for each in wait), strict=True)
     )
-    reach, led, memory = _led(every, few, runs.under_way(used), latency[levels] + wait)
+    reach, led, memory = split_by_leaders(every, few, runs.under_way(used), latency[levels] + wait)
     mix, stores = runs.natural()
     leading = mix[:, levels:] * runs.leading(reach)[:, None]
     plain = first + (mix[:, :levels] * of_level).sum(axis=1)
@@ -152,13 +156,14 @@ def piece_costs(
         foreign, held, most = runs.beside(is_far)
         fetch = per_line(foreign - held, used, most)
         beside += [fetch, np.minimum(fetch * apart, most), per_line(held - first, runs.stored(), most)]
+    near, near_led, near_take, far, far_led, far_take = beside
     return PieceCosts(
-        wait, first, of_level, memory, led, reach, mix, extra, *beside, store, np.append(latency, most), port,
-        own[:, levels].copy(), first,
+        wait, first, of_level, memory, led, reach, mix, extra, near, near_led, near_take, far, far_led, far_take, store,
+        np.append(latency, most), port, own[:, levels].copy(), first,
     ), runs.notes  # fmt: skip
 
 
-def _led(
+def split_by_leaders(
     every: np.ndarray, apart: np.ndarray, together: np.ndarray, most: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(int64[samples], float64[samples, waits] twice): how many lines wait together at most, and what the first and
@@ -174,7 +179,7 @@ def _led(
 
 
 class _Runs:
-    """Windows on the core of a machine. ``lines`` int64[windows]: that what counts uses first, at most."""
+    """Windows on the core of a machine, without prefetchers."""
 
     def __init__(self, windows: PieceWindows, lines: PieceLines, workload: Workload, node: Node, warm: bool) -> None:
         natural = _levels_of_rows(lines, node, warm)
@@ -297,9 +302,7 @@ class _Runs:
             for name, each in node.caches.items()
         }
         pair = node.model_copy(update={"sockets": 3 - both, "cores_per_socket": both * group, "caches": caches})
-        found = [
-            self.at(level, memory=new_memory_system(pair, 2 * group))[0] for level in (MODIFIED, HELD_BY_OTHERS)
-        ]
+        found = [self.at(level, memory=new_memory_system(pair, 2 * group))[0] for level in (MODIFIED, HELD_BY_OTHERS)]
         cycles = float(self.latency[self.levels - 1] + self.latency[max(self.private - 1, 0)])
         if is_far and node.numa is not None:
             cycles += node.numa.latency_ps * needed(node.frequency_hz, "node.frequency") / 1e12

@@ -108,8 +108,10 @@ class Occupancy(NamedTuple):
     socket: np.ndarray
     running: np.ndarray  # int64[cores]: number of the piece that each executes, 0 for none
     kind: np.ndarray  # uint8[tiers, lines]: class of each line
-    loaded: np.ndarray  # float64[levels + 2]: of the piece that began last, loaded lines by the level that they wait for
-    stored: np.ndarray  # float64[levels + 2]: the same of lines that are stored to first
+    loaded: (
+        np.ndarray
+    )  # float64[levels + 2]: of the piece that began last, loaded lines by the level that they wait for
+    stored: np.ndarray  # float64[levels + 2]: lines stored to first
     prefetcher: np.ndarray  # record, see memory/system.py; ``ways`` is the number of its level here
     stream: np.ndarray
     ahead: np.ndarray  # int64[instances, _AHEAD]: line numbers
@@ -178,6 +180,11 @@ def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
         np.zeros(len(caches) + 2), np.zeros(len(caches) + 2), *_prefetcher(caches, lines.line_bytes, num_cores),
         np.zeros((num_cores, 2)),
     )  # fmt: skip
+
+
+def nothing_runs(caches: Occupancy) -> None:
+    """What ran before has ended, and owes nothing."""
+    caches.running[:], caches.owed[:], caches.control["owes"] = 0, 0.0, 0
 
 
 def _prefetcher(caches: list[Cache], line_bytes: int, num_cores: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

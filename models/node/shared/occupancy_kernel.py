@@ -173,8 +173,8 @@ def _fight(occ, core, number, loads, stores, visits, column):  # type: ignore[no
 
 @inner
 def use_line(occ, core, number, loads, stores, visits, sequence, column):  # type: ignore[no-untyped-def]
-    """A core uses a line, ``loads`` it first or not: the level that served it, the number of levels for main memory, one more for another
-    socket's caches. ``column`` float64[]: see ``use_piece``. O(levels)."""
+    """A core uses a line, ``loads`` it first or not: the level that served it, the number of levels for main memory,
+    one more for another socket's caches. ``column`` float64[]: see ``use_piece``. O(levels)."""
     of_line = occ.line[number]
     num_tiers = occ.tier.shape[0]
     levels = occ.control[0].levels

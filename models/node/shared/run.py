@@ -32,7 +32,7 @@ from manyscale.models.node.shared.queues import shared_memory
 from manyscale.models.workload import WorkloadError
 
 NAME: Final = "interval"
-VERSION: Final = 3
+VERSION: Final = 4
 DOMAIN: Final = domains.INTERVAL
 
 

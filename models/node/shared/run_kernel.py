@@ -28,14 +28,9 @@ from manyscale.models.node.shared.occupancy import (
     Occupancy,
 )
 from manyscale.models.node.shared.occupancy_kernel import use_piece
-from manyscale.models.node.shared.queues import MOST_LOAD
+from manyscale.models.node.shared.rates_kernel import EMPTY, GIVEN, WORKS, set_rates
 
 NEVER: Final = np.inf
-_STEPS: Final = 40  # to the load at which demand and waits agree
-_CLOSE: Final = 1e-3
-_MOST_ASKED: Final = 64.0  # times what can be served; more is not told apart
-_LEAST_OTHERS: Final = 0.1  # a core alone waits for its own lines where these are more than is served
-_EMPTY, _GIVEN, _WORKS = 0, 1, 2  # what a core does
 
 # Of a core: ``left`` instructions of its piece, each of ``cycles``; per instruction: ``lines`` of main memory, with
 # those written back, ``read`` without them, ``rows`` opened if nobody disturbs, ``ported`` lines of the first shared
@@ -94,139 +89,6 @@ class Run(NamedTuple):
 
 
 @inner_inlined
-def _queue(service, load):  # type: ignore[no-untyped-def]
-    """What a line waits in a queue M/D/1."""
-    return service * load / (2.0 * (1.0 - load))
-
-
-@inner_inlined
-def _at_wait(run, core, wait):  # type: ignore[no-untyped-def]
-    """Cycles per instruction if lines of main memory wait so long. O(waits)."""
-    grid = run.costs.wait
-    last = grid.shape[0] - 1
-    place = 0
-    while place < last - 1 and wait >= grid[place + 1]:
-        place += 1
-    curve = run.curve[core]
-    return curve[place] + (curve[place + 1] - curve[place]) * (wait - grid[place]) / (grid[place + 1] - grid[place])
-
-
-@inner
-def _lines_asked(run, dram):  # type: ignore[no-untyped-def]
-    """Lines per cycle that all cores ask for at their present rates, and the number of equal cores that would do so.
-    O(cores)."""
-    total, squares = 0.0, 0.0
-    for core in range(run.core.shape[0]):
-        c = run.core[core]
-        if c.kind == _WORKS:
-            rate = (c.lines if dram else c.ported) / c.cycles
-            total += rate
-            squares += rate * rate
-    return total, (total * total / squares if squares > 0.0 else 0.0)
-
-
-@inner
-def _asked_at(run, dram, load, streams, opened):  # type: ignore[no-untyped-def]
-    """(load, wait): what DRAM, or the port of shared caches, is asked for if lines wait as at ``load``, and that wait.
-    O(cores)."""
-    memory = run.memory[0]
-    of_others = max(1.0 - 1.0 / streams, _LEAST_OTHERS)
-    if dram:
-        bank = opened * memory.row_cycle / memory.banks * memory.read_share  # those written back wait for no row
-        slowest = max(memory.channel, bank)
-        wait = _queue(memory.channel, load * memory.channel / slowest)
-        if bank > 0.0:
-            wait += opened * _queue(memory.row_cycle, load * bank / slowest)
-        wait = of_others * wait + opened * memory.conflict
-        service = slowest / memory.channels
-    else:
-        wait = of_others * _queue(memory.port, load)
-        service = memory.port / memory.ports
-    asked = 0.0
-    for core in range(run.core.shape[0]):
-        c = run.core[core]
-        if c.kind == _WORKS:
-            if dram:
-                if c.lines > 0.0:
-                    asked += c.lines / (_at_wait(run, core, wait) + c.slope * memory.port_wait)
-            elif c.ported > 0.0:
-                asked += c.ported / (_at_wait(run, core, memory.wait) + c.slope * wait)
-    return min(asked * service, _MOST_ASKED), wait
-
-
-@separate
-def _agree(run, dram, load, streams, opened):  # type: ignore[no-untyped-def]
-    """(load, wait) at which demand and waits agree, looked for from ``load`` on; a load above 1 where no wait makes
-    cores ask for as little as can be served. O(cores x steps)."""
-    load = min(load, MOST_LOAD)
-    asked, wait = _asked_at(run, dram, load, streams, opened)
-    if abs(asked - load) <= _CLOSE:
-        return load, wait
-    if asked > load:
-        low, above_low, high = load, asked - load, MOST_LOAD
-        asked, wait = _asked_at(run, dram, high, streams, opened)
-        above_high, load = asked - high, high
-        if above_high >= 0.0:
-            return asked, wait
-    else:
-        high, above_high, low = load, asked - load, 0.0
-        asked, wait = _asked_at(run, dram, low, streams, opened)
-        above_low, load = asked, low
-        if above_low <= 0.0:
-            return load, wait
-    side = 0
-    for k in range(_STEPS):
-        load = (low * above_high - high * above_low) / (above_high - above_low)
-        if k & 3 == 3:  # where demand falls steeply, half is quicker
-            load = 0.5 * (low + high)
-        asked, wait = _asked_at(run, dram, load, streams, opened)
-        above = asked - load
-        if abs(above) <= _CLOSE * (1.0 - load):
-            break
-        if above > 0.0:
-            low, above_low = load, above
-            if side == 1:
-                above_high *= 0.5
-            side = 1
-        else:
-            high, above_high = load, above
-            if side == -1:
-                above_low *= 0.5
-            side = -1
-    return load, wait
-
-
-@separate
-def _set_rates(run):  # type: ignore[no-untyped-def]
-    """Waits at which demand and load agree, and the rates of all cores. O(cores x steps)."""
-    memory = run.memory[0]
-    if memory.channel > 0.0:
-        total, streams = _lines_asked(run, True)
-        if total > 0.0:
-            rows, read = 0.0, 0.0
-            for core in range(run.core.shape[0]):
-                c = run.core[core]
-                if c.kind == _WORKS:
-                    rows += c.rows / c.cycles
-                    read += c.read / c.cycles
-            opened = min(rows / max(read, 1e-300), 1.0)
-            memory.read_share = read / total
-            memory.load, memory.wait = _agree(run, True, memory.load, streams, opened)
-    if memory.port > 0.0:
-        total, streams = _lines_asked(run, False)
-        if total > 0.0:
-            memory.port_load, memory.port_wait = _agree(run, False, memory.port_load, streams, 0.0)
-    for core in range(run.core.shape[0]):
-        c = run.core[core]
-        if c.kind == _WORKS:
-            c.cycles = max(_at_wait(run, core, memory.wait) + c.slope * memory.port_wait, 1e-9)
-            if c.lines > 0.0 and memory.load > 1.0:  # all get their share of what there is
-                c.cycles *= memory.load
-            if c.ported > 0.0 and memory.port_load > 1.0:
-                c.cycles *= memory.port_load
-
-
-@inner_inlined
 def _followed(costs, s):  # type: ignore[no-untyped-def]
     """What a line from another socket's caches takes that waits with another one."""
     share = 1.0 / costs.reach[s]
@@ -247,7 +109,7 @@ def _pay(run):  # type: ignore[no-untyped-def]
     for core in range(run.core.shape[0]):
         owed = occupancy.owed[core]
         c = run.core[core]
-        if c.kind == _WORKS and owed[NEAR_OWED] + owed[FAR_OWED] > 0.0:
+        if c.kind == WORKS and owed[NEAR_OWED] + owed[FAR_OWED] > 0.0:
             s = np.int64(run.sample[run.scheduler.core[core].piece])
             cycles = _fought(run.costs, s, owed[NEAR_OWED], owed[FAR_OWED])
             run.instance[run.scheduler.core[core].instance].alone += cycles
@@ -303,7 +165,7 @@ def _begin_work(run, core, piece):  # type: ignore[no-untyped-def]
     slope = far * run.memory[0].far * (run.curve[core, 1] - run.curve[core, 0]) / (costs.wait[1] - costs.wait[0])
     for w in range(costs.wait.shape[0]):
         run.curve[core, w] = max(base + slope + run.curve[core, w] + alike * costs.extra[s, w], least)
-    c.kind = _WORKS
+    c.kind = WORKS
     c.left = count
     c.read = from_memory + costs.own[s]
     c.lines = c.read + served[levels + WRITTEN] * per
@@ -330,14 +192,14 @@ def _begin_piece(run, core, now_ps):  # type: ignore[no-untyped-def]
     piece = np.int64(me.piece)
     c.begin = now_ps
     if piece < 0:
-        c.kind = _GIVEN
+        c.kind = GIVEN
         c.due = np.float64(me.start_ps)
         return
     per_speedup = run.control[0].per_speedup
     creates = per_speedup != 1.0 and (run.scheduler.instance[me.row].flags & CREATES) != 0
     if run.instructions[piece] == 0:
         duration = np.float64(run.given_ps[piece])
-        c.kind = _GIVEN
+        c.kind = GIVEN
         c.due = now_ps + (duration * per_speedup if creates else duration)
         return
     _begin_work(run, core, piece)
@@ -356,12 +218,12 @@ def _end_piece(run, core, now_ps):  # type: ignore[no-untyped-def]
             row.ready_ps = run.scheduler.instance[me.row].ready_ps
         row.end_ps = np.int64(np.rint(now_ps))
         row.core = core
-        if c.kind == _WORKS:
+        if c.kind == WORKS:
             row.cycles += (now_ps - c.begin) / run.control[0].cycle_ps
-    if c.kind == _WORKS:
+    if c.kind == WORKS:
         run.control[0].changed = 1
         run.occupancy.running[core] = 0
-    c.kind = _EMPTY
+    c.kind = EMPTY
     c.due = NEVER
 
 
@@ -373,7 +235,7 @@ def _next_event(run, now_ps):  # type: ignore[no-untyped-def]
     for core in range(run.core.shape[0]):
         c = run.core[core]
         due = c.due
-        if c.kind == _WORKS:
+        if c.kind == WORKS:
             due = now_ps + c.left * c.cycles * cycle_ps
         if due < first_ps:
             first, first_ps = np.int64(core), due
@@ -386,7 +248,7 @@ def _work_until(run, now_ps, until_ps):  # type: ignore[no-untyped-def]
     span = (until_ps - now_ps) / run.control[0].cycle_ps
     for core in range(run.core.shape[0]):
         c = run.core[core]
-        if c.kind == _WORKS:
+        if c.kind == WORKS:
             c.left -= span / c.cycles
 
 
@@ -396,7 +258,7 @@ def _run_phase(run, phase, begin_ps):  # type: ignore[no-untyped-def]
     sch = run.scheduler
     begin_phase(sch, run.control[0].first_phase + phase, np.int64(begin_ps))
     for each in range(run.core.shape[0]):
-        run.core[each].kind = _EMPTY
+        run.core[each].kind = EMPTY
         run.core[each].due = NEVER
     now_ps = np.float64(begin_ps)
     core: Any = np.int64(0)
@@ -416,13 +278,13 @@ def _run_phase(run, phase, begin_ps):  # type: ignore[no-untyped-def]
         if core < 0:
             return np.int64(-1)
         if run.control[0].changed and next_ps > now_ps:
-            _set_rates(run)
+            set_rates(run)
             run.control[0].changed = 0
             core, next_ps = _next_event(run, now_ps)
         if next_ps > now_ps:
             _work_until(run, now_ps, next_ps)
             now_ps = next_ps
-        if run.core[core].kind != _EMPTY:
+        if run.core[core].kind != EMPTY:
             _end_piece(run, core, now_ps)
         else:
             run.core[core].due = NEVER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -18,8 +19,17 @@ from manyscale.models.node.burst import run_phases as scheduled
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.models.node.shared.costs import PieceCosts
-from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy, empty_caches
+from manyscale.models.node.shared.costs import PieceCosts, split_by_leaders
+from manyscale.models.node.shared.occupancy import (
+    COLUMNS,
+    FOUGHT,
+    PASSED,
+    TAKEN,
+    TAKEN_FAR,
+    WRITTEN,
+    Occupancy,
+    empty_caches,
+)
 from manyscale.models.node.shared.occupancy_kernel import fill
 from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces
 from manyscale.models.node.shared.run import AnalyticalPhases, run_phases
@@ -58,10 +68,10 @@ def use_one(occupancy: Occupancy, lines: PieceLines, piece: int, core: int, resu
 def costs(base: float, per_line: float, levels: int, *, latency: float = 100.0, exposed: float = 1.0) -> PieceCosts:
     """One sample: each line of main memory takes ``per_line``, and ``exposed`` of what it waits; others nothing."""
     wait = np.array([0.0, latency, 4 * latency])
-    none = np.zeros(1)
+    none, memory = np.zeros(1), (per_line + exposed * wait)[None, :]
     return PieceCosts(
-        wait, np.array([base]), np.zeros((1, levels)), (per_line + exposed * wait)[None, :], np.zeros((1, levels + 1)),
-        np.zeros((1, 3)), none, none, none, none, np.array([base]),
+        wait, np.array([base]), np.zeros((1, levels)), memory, memory, np.ones(1, np.int64), np.zeros((1, levels + 1)),
+        np.zeros((1, 3)), *[none] * 7, np.zeros(levels + 2), none, none, np.array([base]),
     )  # fmt: skip
 
 
@@ -124,8 +134,89 @@ def test_what_another_core_has_written_comes_from_the_shared_cache() -> None:
     on = node(2, caches({"L1": (64 * 64, 64, 1), "L2": (64 * 1024, 1024, 2)}))
     read, write = [(0, LOADED)], [(0, LOADED | STORED)]
     found = served(piece_lines([read, read, read, write, read, read]), on, [0, 0, 1, 1, 0, 1])
-    # memory; own; shared, as the other has read it; given up by the other; written by the other; own
-    assert [int(np.argmax(row[:3])) for row in found] == [2, 0, 1, 1, 1, 0]
+    # memory; own; shared, as the other has read it; own, given up by the other; written by the other; own
+    assert [int(np.argmax(row[:3])) for row in found] == [2, 0, 1, 0, 1, 0]
+    assert found[:, 2 + TAKEN].tolist() == [0, 0, 0, 1, 0, 0]
+    assert found[:, 2 + PASSED].tolist() == [0, 0, 0, 0, 1, 0]
+
+
+@pytest.mark.theory
+def test_a_modified_line_comes_from_another_socket_once_and_is_taken_from_it_by_a_store() -> None:
+    """By MESI: the first load of the other socket finds it modified there, and writes it back; then both hold it."""
+    on = node(4, caches({"L1": (64 * 64, 64, 1), "L2": (64 * 1024, 1024, 2)}), sockets=2)
+    load, store, both = [(0, LOADED)], [(0, STORED)], [(0, LOADED | STORED)]
+    found = served(piece_lines([store, load, load, load, both, both]), on, [0, 2, 3, 2, 2, 0])
+    # memory; the other socket; the own socket's cache; own; own, and taken from the other; the other, and taken
+    assert [int(np.argmax(row[:4])) for row in found] == [2, 3, 1, 0, 0, 3]
+    assert found[:, 2 + TAKEN_FAR].tolist() == [0, 0, 0, 0, 1, 1]
+    assert found[:, 2 + WRITTEN].tolist() == [0, 1, 0, 0, 0, 1]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("mine", "theirs"), [(2, 2), (5, 3), (9, 1), (1, 9)])
+def test_of_visits_in_any_order_those_find_a_line_gone_that_follow_the_other_core(mine: int, theirs: int) -> None:
+    """Of a and b visits in any order a b / (a + b) of each follow one of the other kind, but for one."""
+    on = node(2, caches({"L1": (64 * 64, 64, 1), "L2": (64 * 1024, 1024, 2)}))
+    lines = piece_lines([[(0, LOADED | STORED)], [(0, LOADED | STORED)]])
+    lines = replace(lines, visits=np.array([theirs, mine], np.uint8))
+    occupancy, found = empty_caches(lines, on, 2), np.zeros(2 + COLUMNS)
+    for piece in range(2):
+        use_one(occupancy, lines, piece, piece, found)
+    a, b = mine - 1, theirs - 1
+    expected = a * b / (a + b) if a and b else 0.0
+    assert found[2 + FOUGHT] == pytest.approx(expected)
+    assert occupancy.owed[0].tolist() == pytest.approx([expected, 0.0])
+
+
+@pytest.mark.theory
+def test_a_stream_that_its_prefetcher_knows_waits_for_its_cache() -> None:
+    """Two steps confirm it: the third line fetches two, and each after it up to two more, from task to task."""
+    fetches = {"streams": 4, "confirm": 2, "degree": 2, "distance": 20, "page": "4 KiB"}
+    on = node(1, caches({"L1": (64 * 64, 64, 1), "L2": (64 * 1024, 1024, 1)}, L2={"prefetcher": fetches}))
+    lines = piece_lines([[(line, LOADED) for line in range(4)], [(line, LOADED) for line in range(4, 20)]])
+    occupancy, where, found = empty_caches(lines, on, 1), np.zeros(20, np.int8), np.zeros(2 + COLUMNS)
+    fill(
+        occupancy, np.arange(2), np.zeros(2, np.int64), lines.first, lines.end, lines.line, lines.use, lines.visits,
+        found, where,
+    )  # fmt: skip
+    assert where.tolist() == [2, 2, 2] + [1] * 17
+    assert found[2] == 16  # they come from main memory all the same
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("count", [1, 4, 5, 10])
+def test_lines_that_follow_another_closely_wait_with_it(count: int) -> None:
+    """Of lines from main memory one after the other, each fourth leads three; with three others between, each leads."""
+    together = [(k, LOADED) for k in range(count)]
+    held = [(100 + k, LOADED) for k in range(3 * count)]
+    apart = [row for k in range(count) for row in [(200 + k, LOADED), *held[3 * k : 3 * k + 3]]]
+    cost = costs(1.0, 0.0, 1)._replace(
+        led=np.full((1, 3), 70.0), memory=np.full((1, 3), 5.0), reach=np.full(1, 4, np.int64)
+    )
+    found = run(flat(3), one_level(1, 256), 1, piece_lines([held, together, apart]), cost, [1000] * 3)
+    leading = -(-count // 4)
+    assert found.instances["cycles"][2:].tolist() == pytest.approx(
+        [1000 + 70 * leading + 5 * (count - leading), 1000 + 70 * count]
+    )
+
+
+@pytest.mark.theory
+def test_lines_that_are_stored_to_first_cost_their_share_of_the_latency() -> None:
+    lines = piece_lines([[(k, STORED) for k in range(8)] + [(100 + k, LOADED) for k in range(4)]])
+    cost = costs(1.0, 30.0, 1, exposed=0.0)._replace(store=np.full(1, 0.25), latency=np.array([0.0, 200.0, 0.0]))
+    found = run(flat(1), one_level(1, 256), 1, lines, cost, [1000])
+    assert found.instances["cycles"][1] == pytest.approx(1000 + 8 * 50 + 4 * 30)
+
+
+@pytest.mark.theory
+def test_costs_of_leading_lines_make_up_what_windows_took() -> None:
+    """Where all lines come from main memory one of r leads; where one of APART does, it is alone."""
+    for every, apart, together in ((20.0, 90.0, 3.0), (31.0, 172.0, 4.3), (10.0, 60.0, 1.0), (50.0, 50.0, 6.0)):
+        reach, led, memory = split_by_leaders(
+            np.full((1, 3), every), np.full((1, 3), apart), np.array([together]), np.full(3, 500.0)
+        )
+        assert led[0] == pytest.approx(min(apart, every * reach[0]))
+        assert (led[0] + (reach[0] - 1) * memory[0]) / reach[0] == pytest.approx(every)
 
 
 @pytest.mark.theory

@@ -62,8 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def cases(traces: Path, only: str) -> Iterator[tuple[str, Program, str, int]]:
     """A program stays open for all of its cases."""
-    for suite in ("apps", "resident", "beyond"):
-        for folder in sorted(each for each in (traces / suite).iterdir() if each.is_dir()):
+    for suite in ("apps", "resident", "beyond", "held_out"):
+        where = traces / suite
+        for folder in sorted(each for each in where.iterdir() if each.is_dir()) if where.is_dir() else ():
             program = Program(folder)
             for target, (_, numbers) in MACHINES.items():
                 for cores in numbers:
@@ -151,13 +152,15 @@ def timed(make: Callable[[], Any]) -> tuple[Any, float]:
 def summary(rows: Sequence[Mapping[str, str]]) -> str:
     """Errors by program and number of cores, speed-ups, ranks of design points."""
     lines = ["| mean / worst error, % | 1 core | 4 | 16 | 64 | all |", "| --- | --- | --- | --- | --- | --- |"]
+    every, rows = rows, [row for row in rows if row["suite"] != "held_out"]
     groups = {"all": list(rows)}
     for suite in ("apps", "resident", "beyond"):
         groups[suite] = [row for row in rows if row["suite"] == suite]
     for target in MACHINES:
         groups[target] = [row for row in rows if row["target"] == target]
-    for suite, program in dict.fromkeys((row["suite"], row["program"]) for row in rows):
-        groups[f"{suite}/{program}"] = [r for r in rows if (r["suite"], r["program"]) == (suite, program)]
+    groups["held_out"] = [row for row in every if row["suite"] == "held_out"]
+    for suite, program in dict.fromkeys((row["suite"], row["program"]) for row in every):
+        groups[f"{suite}/{program}"] = [r for r in every if (r["suite"], r["program"]) == (suite, program)]
     for name, mine in groups.items():
         cells = [[row for row in mine if row["cores"] == cores] for cores in ("1", "4", "16", "64")]
         lines.append(f"| {name} | " + " | ".join(_errors(each) for each in [*cells, mine]) + " |")

@@ -1,7 +1,8 @@
 """Detailed traces of the programs of cases.py.
 
 ``python -m interval.trace_programs OUT [--lulesh FOLDER] [--hydro FOLDER]`` in tests/validation, with manyscale
-importable, clang and MPICH installed, writes the workload folders ``OUT/SUITE/PROGRAM``. The folders are checkouts of
+importable, clang and MPICH installed, writes the workload folders ``OUT/SUITE/PROGRAM``; ``--held-out`` those of
+``held_out/``, which steered nothing, as a suite of that name. The folders are checkouts of
 LULESH 2.0 (github.com/LLNL/LULESH, 3e01c40) and HYDRO (github.com/HydroBench/Hydro), whose OpenMP version
 ``HydroC/HydroC99_2Domp`` is built (libnuma needed), both unchanged.
 """
@@ -53,7 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("output", type=Path, metavar="OUT")
     parser.add_argument("--lulesh", type=Path)
     parser.add_argument("--hydro", type=Path)
+    parser.add_argument("--held-out", action="store_true", help="only the programs of held_out")
     options = parser.parse_args(arguments)
+    if options.held_out:
+        output = options.output.absolute()
+        for source in sorted((Path(__file__).parent / "held_out").glob("*.c")):
+            marks = ["-DMARKS", f"-I{Path(build.__file__).parent / 'native'}"]
+            command = ["clang", "-O2", "-fopenmp", *marks, str(source)]
+            trace(output, source.stem, command, (), source.parent, suite="held_out")
+        return 0
     trace_kernels.SUITES.clear()
     trace_kernels.SUITES.update(SUITES)
     output = options.output.absolute()
@@ -74,9 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def trace(output: Path, name: str, command: Sequence[str], arguments: Sequence[str], folder: Path) -> None:
+def trace(
+    output: Path, name: str, command: Sequence[str], arguments: Sequence[str], folder: Path, *, suite: str = "apps"
+) -> None:
     """Build and trace a program from elsewhere, all its iterations, on one thread."""
     binaries = output / "bin"
+    for variant in ("coverage", "counting"):
+        (binaries / variant).mkdir(parents=True, exist_ok=True)
     stub = build.coverage_stub(binaries)
     for variant in ("coverage", "counting"):
         added = build.coverage_flags(stub, counting=variant == "counting")
@@ -84,7 +97,7 @@ def trace(output: Path, name: str, command: Sequence[str], arguments: Sequence[s
     subprocess.run(
         [
             *trace_kernels.MANYSCALE, "trace", "--level", "detailed", "--iterations", "all", "--disk-gb", "20",
-            "--counting", str(binaries / "counting" / name), "-o", str(output / "apps" / name),
+            "--counting", str(binaries / "counting" / name), "-o", str(output / suite / name),
             "--", str(binaries / "coverage" / name), *arguments,
         ],
         check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=sys.stderr, cwd=output,

@@ -22,7 +22,7 @@ from manyscale.models.node.shared import occupancy_kernel
 from manyscale.models.node.shared import run as analytical
 from manyscale.models.node.shared.costs import costs_from, piece_costs
 from manyscale.models.node.shared.last_uses import last_uses
-from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy, empty_caches
+from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy, empty_caches, nothing_runs
 from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces, piece_lines_from
 from manyscale.models.node.shared.windows import windows_from, windows_of_pieces
 from manyscale.models.workload import Workload
@@ -137,4 +137,4 @@ def _run_before(
     occupancy_kernel.fill(
         caches, np.arange(len(on)), on, *left, np.zeros(levels + COLUMNS), np.zeros(0, np.int8),
     )  # fmt: skip
-    caches.running[:] = 0
+    nothing_runs(caches)
