@@ -48,6 +48,7 @@ LINE: Final = np.dtype(
         ("dirty", "u1"),  # MODIFIED, and OWNED as long as its writer's private caches have the only copy that counts
         ("visits", "u1"),  # by who used it last
         ("shared", "u1"),
+        ("writer_visits", "i4"),
     ]
 )
 TIER: Final = np.dtype(

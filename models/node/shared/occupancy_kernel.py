@@ -152,11 +152,12 @@ def _fight(occ, core, number, loads, stores, visits, column):  # type: ignore[no
     order, those that follow one of the other core find the line gone: a b / (a + b) of a and of b. O(1)."""
     of_line = occ.line[number]
     other, writer = np.int64(of_line.user), np.int64(of_line.writer)
+    others = np.float64(of_line.visits) - 1.0
     if not stores or of_line.used != occ.running[other]:
         other = writer
+        others = np.float64(of_line.writer_visits) - 1.0
         if writer < 0 or writer == core or of_line.written != occ.running[writer]:
             return
-    others = np.float64(of_line.visits) - 1.0
     if others <= 0.0:
         return
     times = others * (visits - 1.0) / (others + visits - 1.0)
@@ -226,6 +227,7 @@ def use_line(occ, core, number, loads, stores, visits, sequence, column):  # typ
         of_line.written = sequence
         of_line.shared = 0
         of_line.dirty |= OWNED
+        of_line.writer_visits = np.int32(visits)
         of_line.sockets = 0
     of_line.sockets |= mine
     of_line.user = core

@@ -169,6 +169,19 @@ def test_of_visits_in_any_order_those_find_a_line_gone_that_follow_the_other_cor
 
 
 @pytest.mark.theory
+def test_who_stores_once_owes_nothing_to_those_that_come_often() -> None:
+    """A creator stores to a line once; two tasks load it nine times each: it has not been gone for them but once."""
+    on = node(3, caches({"L1": (64 * 64, 64, 1), "L2": (64 * 1024, 1024, 3)}))
+    lines = piece_lines([[(0, STORED)], [(0, LOADED)], [(0, LOADED)]])
+    lines = replace(lines, visits=np.array([1, 9, 9], np.uint8))
+    occupancy, found = empty_caches(lines, on, 3), np.zeros(2 + COLUMNS)
+    for piece in range(3):
+        use_one(occupancy, lines, piece, piece, found)
+        assert found[2 + FOUGHT] == 0.0
+    assert not occupancy.owed.any()
+
+
+@pytest.mark.theory
 def test_a_stream_that_its_prefetcher_knows_waits_for_its_cache() -> None:
     """Two steps confirm it: the third line fetches two, and each after it up to two more, from task to task."""
     fetches = {"streams": 4, "confirm": 2, "degree": 2, "distance": 20, "page": "4 KiB"}
