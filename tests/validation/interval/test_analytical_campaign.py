@@ -30,7 +30,7 @@ class Shipped(Program):
 @pytest.mark.slow
 def test_the_analytical_node_is_near_the_detailed_one() -> None:
     """Programs that are not in the campaign, with few long tasks: farther off than those (RESULTS.md). The bounds lie
-    above what was measured (9.4 % in the mean, 40 % at worst): they guard against regressions, and claim no accuracy.
+    above what was measured (11.2 % in the mean, 29 % at worst): they guard against regressions, and claim no accuracy.
     More cores are ordered as in detail."""
     errors = []
     for name in TRACES:
