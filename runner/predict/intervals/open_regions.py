@@ -145,6 +145,12 @@ class OpenRegions:
         return fused_instructions(self.cell.workload)
 
     @cached_property
+    def whole_instructions(self) -> np.ndarray:
+        """int64[instances of the whole program]: of each, windows that it is cut into together."""
+        row = self.regions.windows.row[self.program.piece_instance]
+        return np.bincount(row, self.cell.pieces.num_instructions, self.regions.whole.num_instances).astype(np.int64)
+
+    @cached_property
     def of_phase(self) -> np.ndarray:
         """int64[pieces]: the phase of each."""
         return phase_of_pieces(self.program)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "sampled-region"
 LINES: Final = "region-lines"
-VERSION: Final = 3  # raised when results change, by a change of any model that a region is simulated with, too
+VERSION: Final = 4  # raised when results change, by a change of any model that a region is simulated with, too
 _WEIGHTS: Final = (30, 10)  # simulated operations per instruction: in detail, to find lines
 
 
@@ -223,23 +223,26 @@ def _without_waits(
     opened: OpenRegions, stretch: Stretch, result: DetailedPhases, rows: np.ndarray, first: int, end: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(int64[phases], float64[cores, parts]): times and CPI stacks of a region without what cores wait for each other
-    at the end of a window of a loop, as inside of the loop they do not wait: the window takes what its longest part
-    would at the mean cycles per instruction of all. ``rows``: instances of the phases [``first``, ``end``)."""
-    phase_ps, core_stack = result.makespan_ps, result.core_stack
-    if end - first != 1 or not len(rows) or not np.all(opened.regions.windows.row_is_part[stretch.row[rows]]):
-        return phase_ps, core_stack
-    program = stretch.program
-    counts = np.bincount(program.piece_instance, stretch.pieces.num_instructions, program.num_instances)[rows]
-    cycles = result.instances["cycles"][rows]
-    shorter = float(cycles.max() - cycles.sum() / max(counts.sum(), 1) * counts.max())
-    if shorter <= 0:
-        return phase_ps, core_stack
+    at the end of a window of a loop, as inside of the loop they do not wait: the window takes the share of all its
+    cycles that the longest chunk has of the loop's instructions. ``rows``: instances of the phases [``first``,
+    ``end``)."""
+    windows, core_stack = opened.regions.windows, result.core_stack
+    shorter = np.zeros(end - first)  # cycles
+    for phase in range(first, end):
+        mine = rows[(rows >= stretch.program.phase_first_instance[phase])]
+        mine = mine[mine < stretch.program.phase_first_instance[phase + 1]]
+        if len(mine) and np.all(windows.row_is_part[stretch.row[mine]]):
+            of_chunks = opened.whole_instructions[windows.row[stretch.row[mine]]]
+            cycles = result.instances["cycles"][mine]
+            share = of_chunks.max() / max(of_chunks.sum(), 1)
+            shorter[phase - first] = cycles.max() - cycles.sum() * share
+    if not shorter.any():
+        return result.makespan_ps, core_stack
     cycles_per_ps = (opened.cell.node.frequency_hz or 0) / 1e12
     busy = core_stack.copy()
     busy[:, -1] = 0
-    length = core_stack.sum(axis=1)
-    idle = np.maximum(core_stack[:, -1] - shorter, 0)
-    scale = (length - shorter - idle) / np.maximum(busy.sum(axis=1), 1e-9)
-    stack = busy * scale[:, None]
+    length = core_stack.sum(axis=1) - shorter.sum()
+    idle = np.maximum(core_stack[:, -1] - shorter.sum(), 0)
+    stack = busy * ((length - idle) / np.maximum(busy.sum(axis=1), 1e-9))[:, None]
     stack[:, -1] = idle
-    return phase_ps - round(shorter / cycles_per_ps), stack
+    return result.makespan_ps - np.rint(shorter / cycles_per_ps).astype(np.int64), stack

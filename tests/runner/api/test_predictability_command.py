@@ -165,7 +165,16 @@ def simulated(folder: Path, model: str = "detailed", start: tuple[int, ...] = (5
     zero, number = np.zeros(3, np.int64), np.arange(3)
     columns = [zero, zero, number, zero, zero + 10, np.array([4.0, 1.0, 2.0]), zero, zero, zero + MODELS.index(model)]
     table = task_instances_table(
-        ["work", "initial task"], *columns, zero, number, zero - 1, zero, np.array(start), np.array(start) + 1
+        ["work", "initial task"],
+        *columns,
+        zero,
+        number,
+        zero - 1,
+        zero,
+        np.array(start),
+        np.array(start) + 1,
+        zero,
+        zero,
     )
     pq.write_table(table, folder / "timeline" / "task_instances.parquet")
     return folder

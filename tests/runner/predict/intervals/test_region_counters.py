@@ -85,19 +85,23 @@ def test_what_is_no_profile_is_refused() -> None:
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize(("is_part", "cycles"), [(True, 80), (False, 100)])
-def test_a_window_takes_what_its_longest_part_would_at_the_mean_of_all(is_part: bool, cycles: int) -> None:
-    """Parts of 40 and 20 instructions take 100 and 20 cycles: 2 an instruction, so 80; beside them nothing is left of
-    80 cycles in which the other core waited but those in which it has no part."""
+@pytest.mark.parametrize(
+    ("is_part", "chunks", "cycles"),
+    [(True, [600, 300], 80), (True, [500, 500], 60), (True, [900, 0], 120), (False, [600, 300], 100)],
+)
+def test_a_window_takes_the_longest_chunks_share_of_all_its_cycles(
+    is_part: bool, chunks: list[int], cycles: int
+) -> None:
+    """Parts take 100 and 20 cycles. Of 120, a chunk of two thirds of the loop has 80; one of half has 60, which leaves
+    no wait of the first core; one that is the loop takes them all."""
     program = node_program([[(LOOP, 0)], [(COMPUTE, 1)], [(COMPUTE, 1)]], loops=[(1, 3)])
-    windows = SimpleNamespace(row_is_part=np.full(3, is_part))
+    windows = SimpleNamespace(row_is_part=np.full(3, is_part), row=np.arange(3))
     opened = SimpleNamespace(
         regions=SimpleNamespace(windows=windows),
         cell=SimpleNamespace(node=SimpleNamespace(frequency_hz=1e12)),  # a cycle a ps
+        whole_instructions=np.array([0, *chunks]),
     )
-    stretch = SimpleNamespace(
-        program=program, row=np.arange(3), pieces=SimpleNamespace(num_instructions=np.array([40, 20]))
-    )
+    stretch = SimpleNamespace(program=program, row=np.arange(3))
     result = SimpleNamespace(
         makespan_ps=np.array([100]), core_stack=np.array([[60.0, 40, 0], [15, 5, 80]]),
         instances={"cycles": np.array([0.0, 100, 20])},
@@ -106,4 +110,4 @@ def test_a_window_takes_what_its_longest_part_would_at_the_mean_of_all(is_part: 
     assert phase_ps.tolist() == [cycles]
     assert stack.sum(axis=1) == pytest.approx([cycles, cycles])
     assert stack[1].tolist() == pytest.approx([15, 5, cycles - 20])
-    assert stack[0, 2] == 0
+    assert stack[0, 2] == max(cycles - 100, 0)
