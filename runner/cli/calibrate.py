@@ -79,6 +79,7 @@ def _print_network(fit: Calibration) -> None:
 
 def _print_node(found: NodeCalibration) -> None:
     from manyscale.runner.run.calibration.last_cache import left_of_last_cache, shown_size
+    from manyscale.runner.run.calibration.node import uncertain
 
     system, measured, clock = found.system, found.measured, found.figures["clock"]
     print(f"{system.cpu_name}: {measured.frequency_ghz:.3f} GHz (spread {100 * clock.spread_ratio:.1f} %)")
@@ -103,6 +104,8 @@ def _print_node(found: NodeCalibration) -> None:
     costs = found.machine["node"].get("runtime_system")
     words = ", ".join(f"{name} {value}" for name, value in costs.items()) if costs else found.runtime
     print(f"runtime system: {words}")
+    for text in uncertain(measured):
+        print(text)
     left = left_of_last_cache(system, measured.held_bytes)
     if left is not None:
         last = list(system.data_caches)[-1]

@@ -38,6 +38,7 @@ _RATES: Final = ("loads_per_cycle", "stores_per_cycle", "vector_loads_per_cycle"
 _FORESEEN: Final = 2.0  # times as quick in their order as at random: a prefetcher
 _ONE_SET: Final = 128  # entries of a TLB in one set at most
 _TLB_WAYS: Final = 16
+_SCATTERS: Final = 0.1  # of main memory's latency; a seventh of it changed 21 lines ahead to 13
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,11 @@ class Measured:
     the last cache holds of larger working sets, or the largest that it serves alone. ``read``, ``write``, ``copy``:
     bytes per ns of one core by level. ``lines_ahead``: of a prefetcher that begins anew in each page where other misses
     come between, None of one that does not. ``instructions``: latency and reciprocal throughput by class; empty where
-    the architecture has no such part of the benchmark."""
+    the architecture has no such part of the benchmark. ``num_processes`` measured them; ``scatter``: by how much these
+    differ, as a share, in what main memory's latency and ``lines_ahead`` rest on."""
 
+    num_processes: int
+    scatter: float
     frequency_ghz: float
     latency_cycles: dict[str, float]
     has_huge_pages: bool
@@ -167,7 +171,10 @@ def read_off(figures: Figures, system: System, node_read: float) -> Measured:
     def rates(values: Mapping[int, float]) -> dict[str, float]:
         return {name: 1 / value for name, value in fit.levels(values, caches).items()}
 
+    sensitive = [each for name, each in figures.items() if name == "parallel:1" or name.startswith("beside")]
     return Measured(
+        num_processes=len(figures["clock"].processes),
+        scatter=max((each.spread_ratio for each in sensitive), default=0.0),
         frequency_ghz=1 / cycle_ns,
         latency_cycles=latency,
         has_huge_pages=bool(huge),
@@ -300,11 +307,26 @@ def _core_of(old: Mapping[str, Any], measured: Measured) -> tuple[dict[str, Any]
     return content, kept
 
 
+def uncertain(measured: Measured) -> list[str]:
+    """What the repetitions say against main memory's latency and what follows from it, in words."""
+    if measured.num_processes < 2:
+        return [
+            "one process alone was done in time, so nothing tells how far figures scatter; calibrate an idle machine"
+        ]
+    if measured.scatter <= _SCATTERS:
+        return []
+    return [
+        f"figures of main memory differ by {100 * measured.scatter:.0f} % between processes, so its latency and how "
+        "far ahead prefetchers are may be wrong; calibrate an idle machine"
+    ]
+
+
 def _source(system: System, measured: Measured, effort: Effort, base: str, kept: Sequence[str]) -> str:
     words = [
         "caches, cores and memory as Linux says; times measured by manyscale calibrate --node (best of "
-        f"{effort.num_processes} processes on one core{', quick' if effort is QUICK else ''})"
+        f"{measured.num_processes} processes on one core{', quick' if effort is QUICK else ''})"
     ]
+    words += uncertain(measured)
     if not measured.has_huge_pages:
         words.append("no huge pages, so latencies contain what translation costs, and page walks are not told apart")
     if measured.tlbs:

@@ -210,6 +210,28 @@ def test_how_far_ahead_a_prefetcher_is_comes_back(latencies: int, distances: set
     assert lines_ahead(beside, few, 1000, None, 1000.0, 64) is None
 
 
+@pytest.mark.parametrize(
+    ("processes", "told"),
+    [
+        ((1.0, 1.0, 1.05), None),
+        ((1.0, 1.3, 1.0), "best of 3 processes.*main memory differ by 30 % between processes"),
+        ((1.0,), "best of 1 processes.*one process alone was done in time"),
+    ],
+)
+def test_a_machine_says_that_its_figures_scatter(
+    tmp_path: Path, processes: tuple[float, ...], told: str | None
+) -> None:
+    system = read(fake_system(tmp_path, [*ZEN[:3], (3, "Unified", "16M", 16, "0-7")]))
+    found = {
+        name: Figure(each.best, tuple(each.best * factor for factor in processes))
+        for name, each in figures(system).items()
+    }
+    measured = calibrate_node.read_off(found, system, node_read=3.0)
+    assert len(calibrate_node.uncertain(measured)) == (told is not None)
+    if told is not None:
+        assert re.search(told, machine(system, measured)[1]["sources"]["node"])
+
+
 @pytest.mark.theory
 def test_translation_buffers_come_back() -> None:
     """72 entries for nothing, then 7 cycles up to 3072, a walk of 60 beyond."""
