@@ -27,7 +27,8 @@ them, if that covers more of the operations.
 All ranks have the same number of iterations. Ranks that disagree, since they have fewer neighbours or other calls
 before the loop, are cut where the reference rank (the first of those with the most frequent number) is, counted in
 collectives of all ranks; without such collectives, a multiple of the number is folded. Where that does not help either,
-there are no iterations. Ranks that exchange no messages are searched by what their runtime system was asked to do.
+there are no iterations. Ranks that exchange no messages are searched by what their runtime system was asked to do, of
+which a loop must hold half: its symbols are task types, few and often repeated by chance.
 
 What real codes give: LULESH and CoMD time steps, NAS CG outer iterations (level 1: its solver's steps), HPCG and miniFE
 iterations of the solver; an untimed first round of the same form (NAS CG, IS) is an iteration, too.
@@ -295,7 +296,7 @@ def _by_events(workload: Workload, events: _Events, min_repeats: int, level: int
         symbols = _symbols([kind[at], events.of(rank, events.task_type)[at]])
         no_collective = np.zeros(len(at), np.bool_)
         places, spent = np.append(at, len(kind)), times.of_events(rank, events)
-        cuts.append(_rank_cuts(symbols, places, no_collective, LEAST_HELD[0], min_repeats, level, spent))
+        cuts.append(_rank_cuts(symbols, places, no_collective, LEAST_HELD[1], min_repeats, level, spent))
     agreed = _agree(cuts, None)
     if agreed is None:
         return None

@@ -29,7 +29,7 @@ from manyscale.runner.readers.workload_folder.layout import DETAIL, RAW, VERSION
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study.workload import WorkloadChoice
 
-READ_VERSION = 8  # raised when a reader's result changes
+READ_VERSION = 9  # raised when a reader's result changes
 
 
 def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:

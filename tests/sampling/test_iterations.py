@@ -403,6 +403,17 @@ class TestEvents:
         assert found.column("end_event_id").to_pylist() == [5 + 4 * i for i in range(5)]
         assert cuts(found) == [(1, 1)] * 5
 
+    @pytest.mark.parametrize(("blocks", "steps"), [(4, 0), (6, 4)])
+    def test_task_types_that_follow_each_other_now_and_then_are_no_main_loop(self, blocks, steps):
+        """A blocked Cholesky factorisation: its steps differ in how many tasks they create, the last two in which. Of
+        4 x 4 blocks, five of 21 symbols are a type's in a row: a quarter, by chance."""
+        kinds = []
+        for step in range(blocks):
+            rest = range(blocks - step - 1)
+            kinds += ["potrf", *["trsm" for _ in rest], *[kind for row in rest for kind in ("syrk", *["gemm"] * row)]]
+        created = [(1, EventKind.task_create, ord(kind[0]), 0) for kind in kinds]
+        assert count(find_iterations(workload(["finalize"], events=[[(1, PARALLEL, 0, 0), *created]]))) == steps
+
     def test_events_of_an_iteration_stand_before_its_operations(self):
         operations = ["init", *["send 1 8", "allreduce 8"] * 4, "finalize"]
         events = [(k, PARALLEL, 0, 0) for k in range(1, 9) for _ in range(2)]
