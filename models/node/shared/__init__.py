@@ -4,6 +4,7 @@
   machine.
 * ``occupancy``: what private and shared caches hold, piece by piece: the level that serves each first use of a line, by
   who used it last and what was used since.
+* ``few_lines``: some of these, which stand for all where pieces use many.
 * ``last_uses``: which of the uses of a run last in caches.
 * ``windows``: executions of some pieces, which stand for all of them on the core of any machine.
 * ``queues``: how long a line waits for others where caches and DRAM are shared.

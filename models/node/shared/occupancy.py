@@ -123,6 +123,7 @@ def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
     """Caches that hold nothing. O(slots), of memory that is not written yet."""
     caches = list(data_caches(node.caches).values())
     sizes = [cache.size_bytes // lines.line_bytes for cache in caches]
+    every = lines.every
     groups = [[k for k, _ in each] for _, each in groupby(enumerate(caches), lambda pair: pair[1].shared_by_cores)]
     tier = np.zeros(len(groups), TIER)
     entries = stacks = depths = counts = last_counts = nearer_tier = 0
@@ -132,9 +133,11 @@ def empty_caches(lines: PieceLines, node: Node, num_cores: int) -> Occupancy:
     for t, levels in enumerate(groups):
         cores = min(caches[levels[0]].shared_by_cores, num_cores)
         instances = -(-num_cores // cores)
-        capacity = np.array([sizes[k] for k in levels])
+        capacity = np.array([max(sizes[k] // every, 1) for k in levels])
         ways = caches[levels[-1]].ways or sizes[levels[-1]]
-        kind[t], share = _classes_of_lines(lines.line_number, max(sizes[levels[-1]] // ways, 1))
+        numbers = lines.line_number if lines.all_numbers is None else lines.all_numbers
+        classes, share = _classes_of_lines(numbers, max(sizes[levels[-1]] // ways, 1))
+        kind[t] = classes if lines.kept is None else classes[lines.kept]
         for place, k in enumerate(levels):
             if caches[k].inclusion == "exclusive":
                 capacity[place] += nearer * (cores if t else 1) + (int(capacity[place - 1]) if place else 0)

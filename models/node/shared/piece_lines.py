@@ -9,7 +9,8 @@ line for the numbers of lines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -18,13 +19,17 @@ from manyscale.models.memory.access_stream import Sites
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.shared import piece_lines_kernel as kernel
 
+COLUMNS: Final = ("line_bytes", "first", "end", "line", "use", "visits", "line_number")
+
 
 @dataclass(frozen=True)
 class PieceLines:
     """Rows [first[p], end[p]) belong to piece p (int64[pieces] each): ``line`` int32[], number of the line, and
     ``use`` uint8[]: 1 where the first use is a load, plus 2 where the piece stores to it; ``visits`` uint8[]: how often
     it comes to the line, with VISIT accesses or more to others between (255 for more). ``line_number`` int64[lines]:
-    address // ``line_bytes``."""
+    address // ``line_bytes``.
+
+    Of few_lines.py one line in ``every`` is there, ``kept`` int64[lines] of the ``all_numbers`` int64[] of all."""
 
     line_bytes: int
     first: np.ndarray
@@ -33,6 +38,9 @@ class PieceLines:
     use: np.ndarray
     visits: np.ndarray
     line_number: np.ndarray
+    every: int = 1
+    kept: np.ndarray | None = None
+    all_numbers: np.ndarray | None = None
 
     @property
     def num_lines(self) -> int:
@@ -40,12 +48,12 @@ class PieceLines:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All as plain arrays, for ``numpy.savez``; ``piece_lines_from`` reads them back."""
-        return {f"lines_{field.name}": np.asarray(getattr(self, field.name)) for field in fields(self)}
+        return {f"lines_{name}": np.asarray(getattr(self, name)) for name in COLUMNS}
 
 
 def piece_lines_from(arrays: dict[str, np.ndarray]) -> PieceLines:
     """What ``PieceLines.arrays`` gave."""
-    values = {field.name: arrays[f"lines_{field.name}"] for field in fields(PieceLines)}
+    values = {name: arrays[f"lines_{name}"] for name in COLUMNS}
     return PieceLines(**(values | {"line_bytes": int(arrays["lines_line_bytes"])}))  # type: ignore[arg-type]
 
 

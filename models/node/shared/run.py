@@ -62,6 +62,7 @@ def run_phases(
     lines: PieceLines,
     caches: Occupancy,
     *,
+    opened: np.ndarray | None = None,
     given_ps: np.ndarray | None = None,
     beside_ps: np.ndarray | None = None,
     first_phase: int = 0,
@@ -81,6 +82,8 @@ def run_phases(
         raise ValueError(f"phases {first_phase} to {end} of {program.num_phases}")
     if num_cores < 1:
         raise ValueError(f"a rank cannot run on {num_cores} cores; give it 1 or more")
+    if opened is None and lines.every > 1:
+        raise ValueError("where lines are left out, opened_rows of all of them is needed")
     if np.any((np.asarray(instructions) > 0) & (np.asarray(sample) < 0)):
         raise ValueError("a piece with instructions has no sample that stands for it")
     given = np.zeros(program.num_pieces, np.int64) if given_ps is None else given_ps
@@ -88,6 +91,7 @@ def run_phases(
     control = np.zeros(1, kernel.CONTROL)
     control["cycle_ps"] = 1e12 / needed(node.frequency_hz, "node.frequency")
     control["per_speedup"], control["first_phase"] = 1.0 / runtime.creator_speedup, first_phase
+    control["every"] = lines.every
     instances = np.zeros(program.num_instances, kernel.INSTANCE)
     instances["start_ps"] = -1
     levels = len(data_caches(node.caches))
@@ -106,7 +110,7 @@ def run_phases(
         shared_memory(node, num_cores, lines.line_bytes), caches, costs, lines.first, lines.end, lines.line, lines.use,
         lines.visits, np.zeros(0, np.int8), np.ascontiguousarray(instructions, np.int64),
         np.ascontiguousarray(sample, np.int64), result.piece_ps, np.ascontiguousarray(given, np.int64),
-        np.ascontiguousarray(beside, np.int64), instances,
+        np.ascontiguousarray(beside, np.int64), np.zeros(0) if opened is None else opened, instances,
         np.zeros(levels + COLUMNS), result.served, result.makespan_ps,
     )  # fmt: skip
     if not kernel.run_phases(state):

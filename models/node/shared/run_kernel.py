@@ -56,7 +56,9 @@ INSTANCE: Final = np.dtype(
         ("pad", "i4"),
     ]
 )
-CONTROL: Final = np.dtype([("cycle_ps", "f8"), ("per_speedup", "f8"), ("first_phase", "i8"), ("changed", "i8")])
+CONTROL: Final = np.dtype(
+    [("cycle_ps", "f8"), ("per_speedup", "f8"), ("first_phase", "i8"), ("changed", "i8"), ("every", "f8")]
+)
 
 
 class Run(NamedTuple):
@@ -82,6 +84,7 @@ class Run(NamedTuple):
     piece_ps: np.ndarray
     given_ps: np.ndarray
     beside_ps: np.ndarray
+    opened: np.ndarray
     instance: np.ndarray
     served: np.ndarray
     totals: np.ndarray
@@ -111,7 +114,7 @@ def _pay(run):  # type: ignore[no-untyped-def]
         c = run.core[core]
         if c.kind == WORKS and owed[NEAR_OWED] + owed[FAR_OWED] > 0.0:
             s = np.int64(run.sample[run.scheduler.core[core].piece])
-            cycles = _fought(run.costs, s, owed[NEAR_OWED], owed[FAR_OWED])
+            cycles = run.control[0].every * _fought(run.costs, s, owed[NEAR_OWED], owed[FAR_OWED])
             run.instance[run.scheduler.core[core].instance].alone += cycles
             run.instance[run.scheduler.core[core].instance].cache += cycles
             for w in range(run.curve.shape[1]):
@@ -120,21 +123,39 @@ def _pay(run):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _estimate(run, reach, opened):  # type: ignore[no-untyped-def]
+    """What hangs on the lines beside one, where most are left out: how many loaded lines lead others, if these lie
+    anywhere among all, and how many rows are opened, if as many of them as of all lines."""
+    levels = run.occupancy.control[0].levels
+    loaded = run.occupancy.loaded
+    total = 1e-300
+    for level in range(levels + 2):
+        total += loaded[level]
+    apart = 1.0 + (reach - 1.0) * (loaded[levels] + loaded[levels + REMOTE]) / total
+    run.served[levels + LED] = loaded[levels] / apart
+    run.served[levels + LED_FAR] = loaded[levels + REMOTE] / apart
+    run.served[levels + ROWS] = run.served[levels] * opened
+
+
+@inner
 def _begin_work(run, core, piece):  # type: ignore[no-untyped-def]
     """Its costs, from the levels that serve its lines. O(its lines x levels)."""
     c, costs = run.core[core], run.costs
     served = run.served
     s = np.int64(run.sample[piece])
+    stands_for = run.control[0].every
     use_piece(
         run.occupancy, core, run.first[piece], run.end[piece], run.line, run.use, run.visits, costs.reach[s], served,
         run.level_of,
     )  # fmt: skip
+    if stands_for > 1.0:
+        _estimate(run, costs.reach[s], run.opened[piece])
     if run.occupancy.control[0].owes:
         _pay(run)
     levels = run.occupancy.control[0].levels
     count = np.float64(run.instructions[piece])
-    per = 1.0 / count
-    least = costs.least[s] + run.beside_ps[piece] * per / run.control[0].cycle_ps
+    per = stands_for / count
+    least = costs.least[s] + run.beside_ps[piece] / count / run.control[0].cycle_ps
     base = costs.base[s] + least - costs.least[s]
     alike, every, stores = 0.0, 1e-300, 0.0
     loaded = run.occupancy.loaded
@@ -181,7 +202,7 @@ def _begin_work(run, core, piece):  # type: ignore[no-untyped-def]
     row.base += min(costs.base[s], run.curve[core, 0]) * count
     row.cache += min(base - costs.base[s], max(run.curve[core, 0] - costs.base[s], 0.0)) * count
     for column in range(served.shape[0]):
-        run.totals[column] += served[column]
+        run.totals[column] += stands_for * served[column]
     run.control[0].changed = 1
 
 

@@ -21,6 +21,7 @@ from manyscale.models.node.scheduler.task_data import TaskData, task_data
 from manyscale.models.node.shared import occupancy_kernel
 from manyscale.models.node.shared import run as analytical
 from manyscale.models.node.shared.costs import costs_from, piece_costs
+from manyscale.models.node.shared.few_lines import arrays_of, few_lines, few_lines_from, opened_rows
 from manyscale.models.node.shared.last_uses import last_uses
 from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy, empty_caches, nothing_runs
 from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces, piece_lines_from
@@ -56,10 +57,12 @@ def profile(
     program: NodeProgram, stream: InstructionStream, pieces: PieceStream, workload: Workload, line_bytes: int
 ) -> Arrays:
     """What the model reads of a cell's instructions, whatever the machine: arrays of a profile's unit. Beside those of
-    PieceLines and PieceWindows ``pieces_num_instructions`` and ``pieces_fused`` int64[pieces], as OpenCell has them."""
+    PieceLines (all, and few_lines.py's) and PieceWindows ``pieces_num_instructions`` and ``pieces_fused``
+    int64[pieces], as OpenCell has them."""
     lines = lines_of_pieces(stream, pieces, sites_of(workload), line_bytes)
     return {
         **lines.arrays(),
+        **arrays_of(few_lines(lines)),
         **windows_of_pieces(program, stream, pieces, lines, workload).arrays(),
         "pieces_num_instructions": pieces.num_instructions,
         "pieces_fused": sums_of_pieces(stream, pieces, fused_instructions(workload)),
@@ -69,25 +72,31 @@ def profile(
 def costs_of(workload: Workload, node: Node, profile: Arrays, *, warm: bool) -> Arrays:
     """What samples of a profile take on a node's cores and caches, whatever their number and what schedules them:
     arrays of a unit (cost_units.py), with notes on the code. Raises ValueError where the machine lacks a parameter."""
-    costs, notes = piece_costs(windows_from(profile), piece_lines_from(profile), workload, node, warm=warm)
-    return noted(stored(costs.arrays()), notes)
+    lines = piece_lines_from(profile)
+    costs, notes = piece_costs(windows_from(profile), lines, workload, node, warm=warm)
+    return noted(stored({**costs.arrays(), "opened_rows": opened_rows(lines, node)}), notes)
 
 
 def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Predicted:
     """The cell from the arrays of its profile and of ``costs_of`` it, together. Raises ValueError where the machine
     lacks a parameter."""
     cores, seed = parameters["cores"], parameters["seed"]
-    lines, sample_of = piece_lines_from(arrays), arrays["windows_sample_of"]
+    few, sample_of = few_lines_from(arrays), arrays["windows_sample_of"]
+    # prefetchers follow every line
+    prefetches = any(cache.prefetcher is not None for cache in cell.node.caches.values())
+    every = piece_lines_from(arrays)
+    lines = every if few is None or prefetches else few
     warm = parameters["detailed"]["caches"] != "cold"
     caches = empty_caches(lines, cell.node, cores)
     held = None
     if cell.runtime.policy == "data-reuse":
-        held = new_held(_data_of(cell.program, lines), cell.node, cores)
+        held = new_held(_data_of(cell.program, every), cell.node, cores)
     if warm:
         _run_before(cell, cores, seed, lines, caches, held)
     phases = analytical.run_phases(
         cell.program, cell.node, cores, cell.runtime, cell.pieces.num_instructions, sample_of,
-        costs_from(arrays), lines, caches, given_ps=cell.creation_ps, beside_ps=cell.beside_ps,
+        costs_from(arrays), lines, caches, opened=arrays["opened_rows"].copy(), given_ps=cell.creation_ps,
+        beside_ps=cell.beside_ps,
         first_phase=cell.first, end_phase=cell.end, seed=seed, share_group=last_cache_of(cell.node, cores),
         held=held,
     )  # fmt: skip
