@@ -18,7 +18,7 @@ from manyscale.runner.predict.phase_source import Case, Finished, Stage
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 
 KIND: Final = "node-costs"
-VERSION: Final = 5  # raised when results change
+VERSION: Final = 6  # raised when results change
 _READ_OF_NODE: Final = {"frequency_hz", "caches", "main_memory", "numa", "core"}
 
 
