@@ -26,7 +26,7 @@ _FACTOR: Final = 0x9E3779B97F4A7C15
 
 def few_lines(lines: PieceLines) -> PieceLines:
     """Those of ``lines`` that are enough: maybe all. O(rows)."""
-    uses, works = len(lines.line), np.count_nonzero(lines.end > lines.first)
+    uses, works = len(lines.line), int(np.count_nonzero(lines.end > lines.first))
     most = max(min(uses / max(works, 1) / _ENOUGH, uses / _LEAST), 1.0)
     every = 1 << min(int(np.log2(most)), _MOST_SHIFT)
     if every == 1:
