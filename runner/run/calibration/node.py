@@ -228,7 +228,7 @@ def machine_of(
         node["runtime_system"] = runtime_costs(runtime)
     name = re.sub(r"[^a-z0-9]+", "-", system.cpu_name.lower()).strip("-") or "node"
     what = " (virtual machine)" if system.hypervisor else ""
-    source = f"{_source(system, measured, effort, base['name'], kept)}; {runtime_source(runtime)}"
+    source = f"{_source(system, measured, effort, base['name'], kept, node['caches'])}; {runtime_source(runtime)}"
     sources = dict(base["sources"]) | {"node": source}
     return dict(base) | {
         "name": f"{name}-calibrated",
@@ -256,14 +256,17 @@ def _caches(old: Mapping[str, Any], system: System, measured: Measured) -> dict[
     if left is not None:
         caches[last]["size"] = shown_size(left)
     if measured.prefetches and not any("prefetcher" in each for each in caches.values()):
-        caches[first]["prefetcher"] = {
-            "page": "2 MiB" if measured.prefetches_across_pages else shown_size(system.page_bytes)
-        }
-        if measured.prefetches_across_pages and measured.lines_ahead:
-            caches[first]["prefetcher"] |= {
-                "interrupted_page": shown_size(system.page_bytes), "distance": measured.lines_ahead,
-            }  # fmt: skip
+        caches[first]["prefetcher"] = _prefetcher(system, measured)
     return caches
+
+
+def _prefetcher(system: System, measured: Measured) -> dict[str, Any]:
+    """What the figures say of it."""
+    page = shown_size(system.page_bytes)
+    if not measured.prefetches_across_pages:
+        return {"page": page}
+    ahead = measured.lines_ahead
+    return {"page": "2 MiB"} | ({"interrupted_page": page, "distance": ahead} if ahead else {})
 
 
 def _tlbs(old: Mapping[str, Any], system: System, measured: Measured) -> dict[str, Any]:
@@ -321,7 +324,19 @@ def uncertain(measured: Measured) -> list[str]:
     ]
 
 
-def _source(system: System, measured: Measured, effort: Effort, base: str, kept: Sequence[str]) -> str:
+def _of_prefetcher(system: System, measured: Measured, base: str, caches: Mapping[str, Any]) -> str:
+    """Words for where the prefetcher of the machine's ``caches`` is from."""
+    found = _prefetcher(system, measured)
+    if all(cache.get("prefetcher") != found for cache in caches.values()):
+        return f"; the prefetcher is that of {base}, whose cache has this size"
+    if "distance" in found:
+        return ", and how far ahead where other misses come between; of how many streams, is taken"
+    return "; how far ahead, and of how many streams, is taken"
+
+
+def _source(
+    system: System, measured: Measured, effort: Effort, base: str, kept: Sequence[str], caches: Mapping[str, Any]
+) -> str:
     words = [
         "caches, cores and memory as Linux says; times measured by manyscale calibrate --node (best of "
         f"{measured.num_processes} processes on one core{', quick' if effort is QUICK else ''})"
@@ -347,9 +362,7 @@ def _source(system: System, measured: Measured, effort: Effort, base: str, kept:
     last = list(system.data_caches)[-1]
     words.append(f"replacement and inclusion are not measured: of caches of equal size as in {base}")
     if measured.prefetches:
-        known = ", and how far ahead where other misses come between" if measured.lines_ahead else ""
-        taken = "" if measured.lines_ahead else "how far ahead, and "
-        words.append(f"that lines in order are prefetched is measured{known}; {taken}of how many streams, is taken")
+        words.append(f"that lines in order are prefetched is measured{_of_prefetcher(system, measured, base, caches)}")
     left = left_of_last_cache(system, measured.held_bytes)
     if left is not None:
         size = shown_size(system.data_caches[last].size_bytes)

@@ -71,7 +71,8 @@ def test_exclusive_levels_hold_the_sum_of_both() -> None:
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize(("second", "prefetcher"), [({}, {}), ({"inclusion": "inclusive"}, {"prefetcher": {}})])
+@pytest.mark.parametrize("second", [{}, {"inclusion": "inclusive"}])
+@pytest.mark.parametrize("prefetcher", [{}, {"prefetcher": {}}])
 def test_what_is_done_at_once_is_what_requests_do(second: dict, prefetcher: dict) -> None:
     """Beside a core that does nothing every request is made step by step, alone most come to an end at once."""
     levels = {

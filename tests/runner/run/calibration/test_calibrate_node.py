@@ -193,8 +193,20 @@ def test_prefetchers_and_page_faults_come_back(
     kept = content["node"]["caches"]["L1D"].get("prefetcher") or {}
     assert kept.get("page") == prefetcher
     assert kept.get("interrupted_page") == ("4 KiB" if prefetcher == "2 MiB" else None)
+    measures = "prefetched is measured, and how far ahead where" in content["sources"]["node"]
+    assert measures == ("interrupted_page" in kept)
     assert built.node.main_memory is not None
     assert built.node.main_memory.page_fault_ps == 700_000
+
+
+def test_the_base_s_prefetcher_is_said_to_be_that(tmp_path: Path) -> None:
+    system = read(fake_system(tmp_path, ZEN))
+    found = figures(system)
+    found[f"ordered:{measure.working_sets(system, measure.FULL)[-1]}"] = Figure(4.5, (4.5,))
+    measured = calibrate_node.read_off(found, system, node_read=3.0)
+    _, content = machine(system, measured, "epyc-zen4")
+    assert content["node"]["caches"]["L1D"]["prefetcher"]["streams"] == 16
+    assert "is measured; the prefetcher is that of epyc-zen4, whose" in content["sources"]["node"]
 
 
 @pytest.mark.theory
