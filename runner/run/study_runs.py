@@ -215,8 +215,8 @@ def _check_resumed(directory: Path, resolved: Mapping[str, Any], inputs: Mapping
     if before != dict(resolved):
         differing = [key for key in resolved if before.get(key) != resolved[key]]
         raise UserError(
-            f"{path}: the run to be resumed is of another study ({', '.join(differing)} differ); "
-            "give the same study, or start a new run"
+            f"{path}: the run is of another study ({', '.join(differing)} differ), or by a version with other "
+            f"defaults; give the same study, or start a new run: manyscale run {path} -o DIR"
         )
     known = rundir.read_manifest(directory).get("inputs", {})
     changed = [path for path, digest in inputs.items() if known.get(path, digest) != digest]
