@@ -11,8 +11,6 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import study_runs
 
-_STEMS = ("trace", "gpu")  # of the files of traces
-
 
 def write_traces(directory: Path, kinds: Collection[str], cache: Path | None = None) -> list[Path]:
     """Write traces of some kinds (``shown.TRACES``) of the run in ``directory``, or of the point of a sweep, and return
@@ -34,7 +32,7 @@ def write_traces(directory: Path, kinds: Collection[str], cache: Path | None = N
             accept=manifest.get("accepted", []),
         )  # fmt: skip
         study_runs.run_study(content, place, None, chosen)
-        files = [file.name for file in sorted(aside.iterdir()) if file.name.split(".")[0] in _STEMS]
+        files = [file.name for file in sorted(aside.iterdir()) if file.name.startswith("trace.")]
         for name in files:
             os.replace(aside / name, directory / name)
     return [directory / name for name in files]
