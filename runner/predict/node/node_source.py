@@ -28,8 +28,10 @@ from manyscale.runner.predict.node import result_tables, schedule_units, statist
 from manyscale.runner.predict.node.cells import cell_units, cost_units, profile_units
 from manyscale.runner.predict.node.cells.plan import CellPlan, plan_cells
 from manyscale.runner.predict.node.options import TimelineChoice
+from manyscale.runner.predict.node.rank_cores import core_speeds
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
-from manyscale.runner.predict.node.schedule_units import core_speeds, is_coupled
+from manyscale.runner.predict.node.schedule_units import is_coupled
+from manyscale.runner.predict.node.shown_iterations import KEPT_BY_DEFAULT
 from manyscale.runner.predict.node.task_type_names import check_priorities, factors_of_types, same_types
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, CoreUse, Coupling, Done, PhaseSource, Replayed, Stage
@@ -214,7 +216,7 @@ def _coupling(case: Case, share_group: np.ndarray | None, schedules: Sequence[Ar
     times = [schedules[rank]["piece_ps"] for rank in coupled]
     kept = study.options(TimelineChoice).ranks
     if kept is None:
-        kept = coupled if workload.tables["tasks"].num_rows <= schedule_units.KEPT_BY_DEFAULT else coupled[:1]
+        kept = coupled if workload.tables["tasks"].num_rows <= KEPT_BY_DEFAULT else coupled[:1]
     parameters = {
         "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
         "num_cores": study.mapping.cores_per_rank,

@@ -12,18 +12,16 @@ import numpy as np
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
-from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node.cells.plan import JOINED, WHOLE
 from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.predict.node.instance_ids import ids_in_rank, traced_ids
-from manyscale.runner.predict.node.options import TimelineChoice
+from manyscale.runner.predict.node.rank_cores import core_speeds
 from manyscale.runner.predict.node.rank_part import RankPart
+from manyscale.runner.predict.node.shown_iterations import kept_iterations
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, Stage
-from manyscale.runner.predict.placement import place_ranks
 from manyscale.runner.predict.stored_arrays import noted
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
-from manyscale.runner.study import Study
 from manyscale.runner.study.repeat import RepeatedWorkload
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ KIND: Final = "node-schedule"
 VERSION: Final = 15  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
 _TIMES: Final = ("start_ps", "end_ps", "created_ps", "ready_ps")
-KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def stage(
             "is_simulated": ratios is not None,
             "jitter": repeated.jitter if repeated is not None else 0.0,
             "seed": study.seed,
-            "keep": _kept_iterations(study, base, repeated, rank, most),
+            "keep": kept_iterations(study, base, repeated, rank, most),
         }
         name = f"rank {rank} of {base.digest}"
         values[name] = part
@@ -104,60 +101,8 @@ def stage(
     return Stage(KIND, result, values)
 
 
-def core_speeds(case: Case) -> np.ndarray | None:
-    """float64[ranks, cores]: of the cores that each rank has, where those of a node are not all alike. Raises UserError
-    where ranks share cores."""
-    cores = cores_of_ranks(case)
-    return None if cores is None else np.asarray(case.machine.node.core_speeds)[cores]
-
-
-def cores_of_ranks(case: Case) -> np.ndarray | None:
-    """int64[ranks, cores]: numbers in their node of the cores that each rank has, where those of a node are not all
-    alike: the ranks of a node have its cores in their order. Raises UserError where ranks share cores."""
-    node, width = case.machine.node, case.study.mapping.cores_per_rank
-    if not node.core_kinds:
-        return None
-    places, _ = place_ranks(case.study.mapping, case.machine, case.workload.num_ranks, case.study.seed)
-    order = np.argsort(places, kind="stable")
-    first = np.searchsorted(places[order], places[order])
-    number = np.empty(len(places), np.int64)
-    number[order] = np.arange(len(places)) - first
-    cores = number[:, None] * width + np.arange(width)
-    if cores.max() >= node.num_cores:
-        raise UserError(
-            f"mapping.oversubscribe: ranks would share cores of {case.machine.name}, whose cores are of several kinds "
-            "(node.core_kinds); give each rank cores of its own"
-        )
-    return cores
-
-
 def _repetitions(repeated: RepeatedWorkload | None) -> int:
     return 1 if repeated is None else int(repeated.repetition.max(initial=0)) + 1
-
-
-def _kept_iterations(
-    study: Study, base: Workload, repeated: RepeatedWorkload | None, rank: int, most: int
-) -> list[list[int]] | None:
-    """(iteration, the traced iteration that it is, its repetition) of those whose cores are written; None for all."""
-    chosen = study.options(TimelineChoice)
-    few = most <= KEPT_BY_DEFAULT
-    ranks = chosen.ranks if chosen.ranks is not None else None if few or chosen.iterations is not None else [0]
-    if ranks is not None and rank not in ranks:
-        return []
-    wanted = chosen.iterations if chosen.iterations is not None else None if few or chosen.ranks is not None else [0, 1]
-    if repeated is None:
-        return None if wanted is None else [[each, each, 0] for each in wanted]
-    traced = int(np.count_nonzero(base.column("iterations", "rank") == rank))
-    total = int(np.count_nonzero(repeated.column("iterations", "rank") == rank))
-    every = range(total) if wanted is None else [each for each in wanted if each < total]
-    return [[each, *_traced_iteration(each, traced)] for each in every]
-
-
-def _traced_iteration(iteration: int, traced: int) -> tuple[int, int]:
-    """Which traced iteration an iteration of a repeated workload is, and how often that came before."""
-    if iteration == 0 or traced == 1:
-        return 0, iteration if traced == 1 else 0
-    return 1 + (iteration - 1) % (traced - 1), (iteration - 1) // (traced - 1)
 
 
 def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:

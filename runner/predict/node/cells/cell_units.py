@@ -19,8 +19,9 @@ from manyscale.runner.predict.node.cells.profile_units import cell_inputs
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
 from manyscale.runner.predict.node.instance_ids import ids_in_rank, rows_as_traced, traced_ids
 from manyscale.runner.predict.node.options import DetailedChoice
+from manyscale.runner.predict.node.rank_cores import cores_of_ranks
 from manyscale.runner.predict.node.rank_part import rank_part
-from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, cores_of_ranks, phase_of_pieces
+from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase_of_pieces
 from manyscale.runner.predict.node.task_type_names import same_types
 from manyscale.runner.predict.node.type_ratios import CellTimes, TypeRatios, type_ratios
 from manyscale.runner.predict.phase_source import Case, Finished, Stage
