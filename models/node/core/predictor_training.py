@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from manyscale.models.cpu.branch_predictor import mispredicts
 from manyscale.models.kernels import allocation_free, by_reference
 
@@ -13,10 +11,11 @@ def train(cores, first, end, core):  # type: ignore[no-untyped-def]
     """Of each k, the predictor of ``core[k]`` sees executions [``first[k]``, ``end[k]``) of the stream, int64[n]; no
     time passes. O(executions x tables), see branch_predictor.py."""
     cores = by_reference(cores)
-    if cores.limits[0].misprediction <= 0:
-        return
     block_ids = cores.stream.block_ids
     for k in range(first.shape[0]):
+        if cores.limits[core[k]].misprediction <= 0:
+            continue
+        first_block = cores.core[core[k]].first_block
         for execution in range(first[k], end[k] - 1):
-            block, follower = np.int64(block_ids[execution]), np.int64(block_ids[execution + 1])
+            block, follower = first_block + block_ids[execution], first_block + block_ids[execution + 1]
             mispredicts(cores.predictor, core[k], block, follower, cores.code.ends_in_branch[block])

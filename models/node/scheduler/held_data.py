@@ -68,11 +68,13 @@ def no_data() -> HeldData:
 def new_held(data: TaskData, node: Node, num_cores: int, first_core: int = 0) -> HeldData:
     """Empty caches of cores [first_core, first_core + num_cores). Raises ValueError for a node that lacks a
     parameter."""
-    for kernel in (most_held, use_data):
+    for kernel in (take_held, use_data):
         kernel.want()
     caches = list(data_caches(node.caches).values())
+    if not caches:
+        return no_data()
     alone = [each for each in caches if each.shared_by_cores == 1]
-    last = caches[-1] if caches and caches[-1].shared_by_cores > 1 else None
+    last = caches[-1] if caches[-1].shared_by_cores > 1 else None
     none = np.full(num_cores, _NONE)
     private = np.arange(num_cores) if alone else none
     count = num_cores if alone else 0
@@ -169,8 +171,8 @@ def _use(held, cache, group):  # type: ignore[no-untyped-def]
         _unlink(held, cache, me.last)
 
 
-@seldom(gives="nothing")
-def use_data(sch, core, row):  # type: ignore[no-untyped-def]
+@inner
+def _begin(sch, core, row):  # type: ignore[no-untyped-def]
     """A core begins an instance: its data are in the core's caches from now on, and what it writes in no others."""
     held = sch.held
     instance = row + sch.node[0].base
@@ -181,6 +183,12 @@ def use_data(sch, core, row):  # type: ignore[no-untyped-def]
             _use(held, held.private[core], group)
         if held.shared[core] >= 0:
             _use(held, held.shared[core], group)
+
+
+@seldom(gives="nothing")
+def use_data(sch, core, row):  # type: ignore[no-untyped-def]
+    """A core begins a chunk, see ``_begin``."""
+    _begin(sch, core, row)
 
 
 @inner
@@ -198,10 +206,11 @@ def _spared(held, core, instance):  # type: ignore[no-untyped-def]
 
 
 @seldom(gives="int")
-def most_held(sch, core):  # type: ignore[no-untyped-def]
-    """The ready instance that a core takes, of the highest priority there is."""
+def take_held(sch, core):  # type: ignore[no-untyped-def]
+    """The ready instance that a core takes and begins, of the highest priority there is; it stands in lists still."""
     queues, held = sch.queues, sch.held
     control = queues.control[0]
+    control.length -= 1
     levels = control.num_levels
     every = (control.num_cores + control.num_groups) * levels
     level = 0
@@ -223,4 +232,5 @@ def most_held(sch, core):  # type: ignore[no-untyped-def]
                 best, most = row, spared
             node = np.int64(queues.link[node].after)
             looked += 1
+    _begin(sch, core, best)
     return best

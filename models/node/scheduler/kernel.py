@@ -41,7 +41,6 @@ from manyscale.models.node.scheduler.codes import (
     IDLE,
     LOCKED,
     LOOKING,
-    MEETING,
     NOTHING,
     OPERATION,
     PHASE_END,
@@ -51,11 +50,11 @@ from manyscale.models.node.scheduler.codes import (
     UNDEFERRED,
     WAITS,
 )
-from manyscale.models.node.scheduler.held_data import most_held, use_data
+from manyscale.models.node.scheduler.held_data import take_held, use_data
 from manyscale.models.node.scheduler.learning import note_end, note_piece
 from manyscale.models.node.scheduler.phase import begin_phase
 from manyscale.models.node.scheduler.ready_queues import DATA_REUSE, LEARNED, lowest_bit, put, remove_reused, take
-from manyscale.models.node.scheduler.waits import meeting_ps, overhead, suspend, synchronise, taken_ps
+from manyscale.models.node.scheduler.waits import overhead, suspend, synchronise, taken_ps
 
 __all__ = ["CREATES", "DONE", "IDLE", "OPERATION", "PHASE_END", "PIECE", "advance", "begin_phase"]
 
@@ -131,13 +130,9 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 goes_on_with = row
                 finished = child
         else:
-            cost_ps = meeting_ps(sch, step)
-            if cost_ps > 0 and why != MEETING:
-                return _pay(sch, core, step, MEETING, time_ps, cost_ps)
-            code = synchronise(sch, core, row, step, time_ps)
+            code = synchronise(sch, core, row, step, why, time_ps)
             if code >= 0:
                 sch.instance[row].step = step
-                me.why = LOCKED if code == IDLE and node.lock_ps > 0 else STEP_DONE
                 return code
             step += 1
             if code == WAITS:
@@ -220,27 +215,24 @@ def _next_row(sch, core):  # type: ignore[no-untyped-def]
     if control.length + node.num_chunks <= node.num_waking:
         return np.int64(-1), np.int64(0)
     cost_ps = np.int64(node.schedule_ps)
+    knows_data = sch.held.cache.shape[0] > 0
     if node.num_chunks > 0:
         if node.chunk_ps >= 0:
             asked = sch.loop_flags[node.first_loop + node.open_loop] & _ASKED
             cost_ps = np.int64(node.chunk_ps) if asked else np.int64(0)
         row = _next_chunk(sch, core)
-        if sch.held.cache.shape[0] > 0:
+        if knows_data:
             use_data(sch, core, row)
         if node.to_resume >= 0:
             _resume_all(sch, core)
         return row, cost_ps
-    knows_data = sch.held.cache.shape[0] > 0
     if knows_data:
-        control.length -= 1
-        row, stolen = most_held(sch, core), False
+        row, stolen = take_held(sch, core), False
     else:
         row, stolen = take(sch.queues, core, me.group)
     state = sch.instance[row]
     if control.policy == DATA_REUSE:
         remove_reused(sch.queues, row, state.level, state.core, sch.core[state.core].group)
-        if knows_data:
-            use_data(sch, core, row)
     state.core = core
     if stolen:
         cost_ps += node.steal_ps

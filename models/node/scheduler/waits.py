@@ -16,8 +16,11 @@ from manyscale.models.node.scheduler.codes import (
     GROUP,
     IDLE,
     INSTANCE,
+    LOCKED,
+    MEETING,
     OPERATION,
     PIECE,
+    STEP_DONE,
     WAITS,
 )
 
@@ -38,20 +41,6 @@ def overhead(me, time_ps, cost_ps):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def meeting_ps(sch, step):  # type: ignore[no-untyped-def]
-    """What it takes that all cores meet at a step: before a loop, and when a barrier waits no longer."""
-    node = sch.node[0]
-    action = sch.step_action[step]
-    target = sch.step_target[step]
-    if action == _LOOP or action == _LOOP_NOWAIT:
-        cost_ps = np.int64(node.barrier_ps) if action == _LOOP else np.int64(0)
-        if sch.loop_flags[target] & _FORKS:
-            cost_ps += node.fork_ps
-        return cost_ps if sch.first_chunk[target] < sch.first_chunk[target + 1] else np.int64(0)
-    return np.int64(node.barrier_ps) if action == _BARRIER and node.num_outstanding == 0 else np.int64(0)
-
-
-@inner_inlined
 def suspend(sch, row, step, waiting):  # type: ignore[no-untyped-def]
     """Until `_resume`, or, for all instances of the rank, until none is left."""
     state = sch.instance[row]
@@ -64,9 +53,11 @@ def suspend(sch, row, step, waiting):  # type: ignore[no-untyped-def]
 
 
 @separate
-def synchronise(sch, core, row, step, time_ps):  # type: ignore[no-untyped-def]
+def synchronise(sch, core, row, step, why, time_ps):  # type: ignore[no-untyped-def]
     """A step that is neither work nor creation: GOES_ON, WAITS (suspended), or what `advance` is to return."""
     node = sch.node[0]
+    me = sch.core[core]
+    me.why = STEP_DONE
     state = sch.instance[row]
     action = sch.step_action[step]
     target = sch.step_target[step]
@@ -99,19 +90,30 @@ def synchronise(sch, core, row, step, time_ps):  # type: ignore[no-untyped-def]
             return WAITS
         state.open_group = group.outer
         return GOES_ON
-    if action == _BARRIER or action == _END_GROUP:  # of a group that was begun in an earlier phase
-        if node.num_outstanding == 0:
-            return GOES_ON
+    is_barrier = action == _BARRIER or action == _END_GROUP  # of a group that was begun in an earlier phase
+    if is_barrier and node.num_outstanding > 0:
         suspend(sch, row, step, ALL)
         return WAITS
-    if action == _LOOP or action == _LOOP_NOWAIT:
+    is_loop = action == _LOOP or action == _LOOP_NOWAIT
+    if is_loop and sch.first_chunk[target] == sch.first_chunk[target + 1]:
+        return GOES_ON
+    if why != MEETING:  # what it takes that all cores meet: before a loop, and when a barrier waits no longer
+        cost_ps = np.int64(node.barrier_ps) if action == _BARRIER or action == _LOOP else np.int64(0)
+        if is_loop and sch.loop_flags[target] & _FORKS:
+            cost_ps += node.fork_ps
+        if cost_ps > 0:
+            me.why = MEETING
+            return overhead(me, time_ps, cost_ps)
+    if is_barrier:
+        return GOES_ON
+    if is_loop:
         return _begin_loop(sch, row, step, target, CHUNKS_DONE if action == _LOOP else CHUNKS_BEGUN, time_ps)
     if action == _ACQUIRE:
         return _acquire(sch, sch.lock[target], core, time_ps)
     if action == _RELEASE:
         _release(sch, sch.lock[target])
         return GOES_ON
-    sch.core[core].operation = target
+    me.operation = target
     return OPERATION
 
 
@@ -121,8 +123,6 @@ def _begin_loop(sch, row, step, target, waiting, time_ps):  # type: ignore[no-un
     node = sch.node[0]
     first = sch.first_chunk[target] - node.base
     end = sch.first_chunk[target + 1] - node.base
-    if first == end:
-        return GOES_ON
     number = target - node.first_loop
     loop = sch.loop[number]
     loop.begin_ps = time_ps
@@ -148,11 +148,14 @@ def _begin_loop(sch, row, step, target, waiting, time_ps):  # type: ignore[no-un
 
 @inner
 def _acquire(sch, lock, core, time_ps):  # type: ignore[no-untyped-def]
+    me = sch.core[core]
     if lock.holder < 0:
         lock.holder = core
         cost_ps = taken_ps(sch, lock, core)
-        return overhead(sch.core[core], time_ps, cost_ps) if cost_ps > 0 else GOES_ON
-    sch.core[core].following = -1
+        return overhead(me, time_ps, cost_ps) if cost_ps > 0 else GOES_ON
+    if sch.node[0].lock_ps > 0:
+        me.why = LOCKED
+    me.following = -1
     if lock.first < 0:
         lock.first = core
     else:
