@@ -128,8 +128,11 @@ def hashed(text: str) -> str:
 
 
 def described(kind: Any) -> str:
-    """A type's text, the same in every process. A named tuple stands for its class, on which it may depend which
-    functions are called."""
+    """A type's text, the same in every process. A named tuple, by itself or by reference (references.py), stands for
+    its class, on which it may depend which functions are called."""
+    held = getattr(kind, "held", None)
+    if held is not None:
+        return f"{kind} of {described(held)}"
     if isinstance(kind, types.BaseTuple):
         parts = ", ".join(described(part) for part in kind)
         own = getattr(kind, "instance_class", None)

@@ -11,10 +11,13 @@ import tomllib
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 from numba.core import caching, codegen, compiler, config, dispatcher, event
 
+from manyscale.models.cpu import branch_predictor
 from manyscale.models.kernels import compiled
+from manyscale.models.kernels.references import Placed
 
 ROOT = Path(__file__).parents[2]
 CALLEE = """
@@ -68,6 +71,16 @@ def test_a_changed_constant_of_another_module_compiles_its_callers_again(tmp_pat
     assert run(tmp_path, step=1) == [22, 0], "what was compiled before is still there"
 
 
+def test_a_tuple_stands_for_the_sources_of_its_class_by_reference_too() -> None:
+    """A kernel that finds its functions by the class of what it is handed (node/loop_watch.py) is compiled again once
+    these change."""
+    held = branch_predictor.Predictor(*(np.zeros(3) for _ in branch_predictor.Predictor._fields))
+    own = f"{branch_predictor.__name__}.Predictor {compiled.sources_digest(branch_predictor.__name__)}"
+    assert own in compiled.described(numba.typeof(held))
+    assert own in compiled.described(numba.typeof(Placed(held)))
+    assert own in compiled.described(numba.typeof((1, Placed(held))))
+
+
 def test_a_damaged_file_is_compiled_again(tmp_path: Path) -> None:
     run(tmp_path, step=1)
     for file in (tmp_path / "kept").rglob("*.nbc"):
@@ -114,7 +127,9 @@ def test_what_else_is_loaded_does_not_change_a_digest() -> None:
     """Else a wheel's kernels, which a process with all modules copies, are not those that a command looks for. The
     module imports one under the name of another."""
     program = """
+from manyscale.models.cpu import branch_predictor
 from manyscale.models.kernels import compiled
+from manyscale.models.kernels.references import Placed
 import manyscale.models.node.detailed_kernel as module
 alone = compiled.sources_digest(module.__name__)
 import manyscale.models.cpu.dataflow
