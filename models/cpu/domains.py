@@ -24,6 +24,7 @@ _FREE: Final = left_short(
 _PREDICTED: Final = left_short("every branch is taken to be predicted (node.core.misprediction)")
 _TRANSLATION: Final = left_short("address translation takes no time (node.tlbs)")
 WALKS: Final = left_short("walks of page tables do not wait for each other (node.tlbs)")
+UNINTERRUPTED: Final = left_short("other misses between the lines of a sequence stop no prefetcher")
 EQUAL_THREADS: Final = left_open(
     "threads of a core are taken to be alike, each with an equal part of the core and its caches "
     "(node.core.hardware_threads)"
@@ -78,7 +79,7 @@ DETAILED: Final = Domain(
         "hardware-threads": Refuses("simulates one thread on each core; leave node.core.hardware_threads out"),
         "address-translation": _TRANSLATION,
         "prefetchers": TAKES,
-        "interrupted-prefetchers": left_short("other misses between the lines of a sequence stop no prefetcher"),
+        "interrupted-prefetchers": UNINTERRUPTED,
         "dram-rows": TAKES,
         "free-instructions": _FREE,
         "free-mispredictions": _PREDICTED,

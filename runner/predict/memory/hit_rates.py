@@ -45,6 +45,14 @@ def thread_notes(machine: Machine) -> list[Note]:
     return [domains.EQUAL_THREADS.note("hardware-threads", machine.name)]
 
 
+def prefetch_notes(machine: Machine, where: str) -> list[Note]:
+    """What is left out of caches that are simulated with their prefetchers."""
+    prefetchers = [cache.prefetcher for cache in data_caches(machine.node.caches).values()]
+    if not any(each is not None and each.interrupted_page_bytes is not None for each in prefetchers):
+        return []
+    return [domains.UNINTERRUPTED.note("interrupted-prefetchers", where)]
+
+
 def miss_ratio_curve(profile: ReuseProfile, steps_per_doubling: int = 4) -> tuple[np.ndarray, np.ndarray]:
     """(capacities in units, ascending int64[], miss ratio float64[]) of fully associative LRU caches of every size, up
     to the one that holds all; exact where the profile is."""

@@ -41,7 +41,7 @@ from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import outgrown, simulated
 from manyscale.runner.predict.memory.given_transitions import GivenTransitions
-from manyscale.runner.predict.memory.hit_rates import caches_of, thread_notes
+from manyscale.runner.predict.memory.hit_rates import caches_of, prefetch_notes, thread_notes
 from manyscale.runner.predict.memory.stream_units import (
     ProgramStreams,
     StreamAnswer,
@@ -237,6 +237,7 @@ class Predictor:
                 low, high = (sum(each.instructions_by_class().values()) for each in ends)
                 instructions_band = (low, high)
             beyond = (own or traced[-1]).beyond
+            notes += prefetch_notes(self._machine, "corrected") if beyond.stream_ratio else []
             times |= self._amm_times(counts, ends or (counts, counts), sdcm, set_aware, beyond)
             if own is not None:
                 times["overlap"] = _own_time(own)

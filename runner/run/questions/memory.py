@@ -19,7 +19,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.predict.memory import profile_units, sampled, simulated
 from manyscale.runner.predict.memory.given_transitions import GivenTransitions
-from manyscale.runner.predict.memory.hit_rates import caches_of, line_bytes, thread_notes
+from manyscale.runner.predict.memory.hit_rates import caches_of, line_bytes, prefetch_notes, thread_notes
 from manyscale.runner.predict.memory.predict_result import RECIPES, PredictResult
 from manyscale.runner.predict.memory.prediction import Predictor
 from manyscale.runner.predict.memory.profile_result import ProfileResult
@@ -159,6 +159,7 @@ def profile(
     transitions = count_transitions(workload, np.any([stream.is_mine for stream in streams], axis=0))
     hits = None
     if simulate:
+        notes += prefetch_notes(machine, machine.name) if prefetch else []
         hits = simulated.of_streams(
             streams, sites, caches, share=sampled.parse_rate(simulate, "--simulate"), together=together, steady=steady,
             frames=frames, prefetches=prefetch, seed=seed,

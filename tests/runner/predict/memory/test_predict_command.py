@@ -248,6 +248,15 @@ def test_a_stream_that_cannot_be_made_again_outgrows_caches(cli, tmp_path, trace
 
 
 @pytest.mark.contract
+def test_that_nothing_interrupts_simulated_prefetchers_is_told(cli, tmp_path, traces, target):
+    machine = yaml.safe_load(target.read_text())
+    next(iter(machine["node"]["caches"].values()))["prefetcher"] = {"interrupted_page": "4 KiB"}
+    target.write_text(yaml.safe_dump(machine))
+    outcome = cli("predict", *traces, "--target", target, "--sizes", 48, "-o", "out", "--no-report")
+    assert "changes [interrupted-prefetchers] corrected: other misses between" in outcome.out
+
+
+@pytest.mark.contract
 def test_where_only_amm_is_known_it_is_said_that_nothing_overlaps(cli, tmp_path, traces, target, monkeypatch):
     def unknown(own):
         raise ValueError("accesses that belong to no instruction")

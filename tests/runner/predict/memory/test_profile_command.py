@@ -128,6 +128,15 @@ def test_threads_of_a_core_have_half_of_its_caches_each(cli, tmp_path):
     assert len(found[0]) >= 4
 
 
+@pytest.mark.contract
+@pytest.mark.parametrize(("options", "is_told"), [((), False), (("--prefetch",), True)])
+def test_simulated_prefetchers_are_said_not_to_be_interrupted(cli, tmp_path, options, is_told):
+    words = ("--target", DETAIL.parent / "memory" / "epyc_zen5.yaml", "--simulate", "--no-report", *options)
+    outcome = cli("profile", OPTIONS, *words, "-o", "out")
+    assert outcome.status == 0
+    assert ("[interrupted-prefetchers]" in outcome.out + outcome.err) == is_told
+
+
 @pytest.mark.golden
 @pytest.mark.parametrize("name", ["byte", "word"])
 def test_fine_units_are_addresses(cli, tmp_path, name):
