@@ -30,8 +30,8 @@ _RUNNING: Final = 1
 
 @dataclass(frozen=True)
 class GpuPart:
-    """``threads``: names of the second application's. ``states`` and ``events``: its records. ``kernels``: names by
-    number, from 1."""
+    """``threads``: names of the second application's, none where no kernel was launched. ``states`` and ``events``: its
+    records. ``kernels``: names by number, from 1."""
 
     threads: list[str]
     states: list[Records]
@@ -41,6 +41,8 @@ class GpuPart:
     @property
     def values(self) -> str:
         """What the .pcf file has of it."""
+        if not self.threads:
+            return ""
         names = "".join(f"{number}    {' '.join(name.split())}\n" for number, name in enumerate(self.kernels, start=1))
         return (
             f"\n\nEVENT_TYPE\n0    {KERNEL}    Kernel or copy\nVALUES\n0    End\n{names}\n"
@@ -48,11 +50,11 @@ class GpuPart:
         )
 
 
-def part_of(result: Result, cpus: int) -> GpuPart | None:
-    """None where no kernel was launched. ``cpus``: how many CPUs ranks have, behind which these come."""
+def part_of(result: Result, cpus: int) -> GpuPart:
+    """``cpus``: how many CPUs ranks have, behind which these come."""
     launches = result.launches
     if launches is None or not launches.num_rows:
-        return None
+        return GpuPart([], [], [], [])
     tracks = gpu_tracks(result) or _of_ranks(launches)
     blocks = timed_blocks(result)
     num_sms = 0 if blocks is None else int(blocks.sm.max()) + 1

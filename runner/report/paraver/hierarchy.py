@@ -52,7 +52,7 @@ class Hierarchy:
 
     def header(self, workload: Workload, end_ns: int, on_gpus: int = 0) -> str:
         """First line of the trace, and its communicators. ``on_gpus``: threads of the second application."""
-        cpus = [*np.bincount(self.node, self.width).astype(np.int64).tolist(), *[on_gpus] * (on_gpus > 0)]
+        cpus = np.bincount(self.node, self.width).astype(np.int64).tolist()
         tasks = ",".join(
             f"{width}:{node + 1}" for width, node in zip(self.width.tolist(), self.node.tolist(), strict=True)
         )
@@ -65,6 +65,7 @@ class Hierarchy:
         ]
         applications = f"{len(self.node)}({tasks})"
         if on_gpus:
+            cpus.append(on_gpus)
             applications += f",1({on_gpus}:{len(cpus)})"  # as mpi2prv and Paraver's kernel join them
         nodes = f"{len(cpus)}({','.join(map(str, cpus))})"
         head = f"#Paraver ({DATE}):{end_ns}_ns:{nodes}:{1 + (on_gpus > 0)}:{applications},{len(lines)}\n"
@@ -76,16 +77,15 @@ class Hierarchy:
         of_cpu = np.repeat(self.node_numbers[self.node[order]], self.width[order])
         total = int(self.first[-1]) + len(on_gpus)
         cpus = "".join(f"{cpu}.node{node}\n" for cpu, node in enumerate(of_cpu.tolist(), start=1))
-        nodes = "".join(f"node{node}\n" for node in self.node_numbers.tolist())
+        nodes = [f"node{node}\n" for node in self.node_numbers.tolist()] + ["GPUs\n"] * bool(on_gpus)
         threads = "".join(
             f"THREAD 1.{rank}.{thread}\n"
             for rank, width in enumerate(self.width.tolist(), start=1)
             for thread in range(1, width + 1)
         )
         more = "".join(f"{name}\n" for name in on_gpus)
-        num_nodes = len(self.node_numbers) + (len(on_gpus) > 0)
         return (
             f"LEVEL CPU SIZE {total}\n{cpus}{more}\n"
-            f"LEVEL NODE SIZE {num_nodes}\n{nodes}{'GPUs' + chr(10) if on_gpus else ''}\n"
+            f"LEVEL NODE SIZE {len(nodes)}\n{''.join(nodes)}\n"
             f"LEVEL THREAD SIZE {total}\n{threads}{more}"
         )

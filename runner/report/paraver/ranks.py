@@ -50,20 +50,18 @@ def write(result: Result, directory: Path) -> None:
     instances = [] if rows is None else records_of(rows, threads)
     calls = calls_of(result, threads)
     gpu = part_of(result, int(threads.first[-1]))
-    on_gpus = [] if gpu is None else gpu.threads
-    records = [_states(result, who, rows, calls), *instances[:1], waiting(calls, threads.who)]
-    records += [] if gpu is None else gpu.states
-    records += [_events(result, calls, threads.who), *instances[1:], *([] if gpu is None else gpu.events)]
+    records = [_states(result, who, rows, calls), *instances[:1], waiting(calls, threads.who), *gpu.states]
+    records += [_events(result, calls, threads.who), *instances[1:], *gpu.events]
     records.append(_communications(result, calls, threads.who))
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
     with opened_prv(directory / "trace.prv") as file:
-        file.write(threads.header(result.workload, end_ns, len(on_gpus)).encode())
+        file.write(threads.header(result.workload, end_ns, len(gpu.threads)).encode())
         write_sorted(file, records)
     names = "" if rows is None else labels.of_instances(rows.types, rows.models)
-    names += "" if gpu is None else gpu.values
-    (directory / "trace.pcf").write_text(labels.configuration() + names, encoding="utf-8", errors="backslashreplace")
-    (directory / "trace.row").write_text(threads.names(on_gpus), encoding="utf-8", errors="backslashreplace")
-    write_views(directory, rows, {} if gpu is None else VIEWED)
+    values = labels.configuration() + names + gpu.values
+    (directory / "trace.pcf").write_text(values, encoding="utf-8", errors="backslashreplace")
+    (directory / "trace.row").write_text(threads.names(gpu.threads), encoding="utf-8", errors="backslashreplace")
+    write_views(directory, rows, VIEWED if gpu.threads else {})
 
 
 def _hierarchy(result: Result, rows: CoreRows | None) -> Hierarchy:

@@ -55,21 +55,21 @@ def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | No
 def _in_detail(
     cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, sampled: SampledPieces | None
 ) -> Found:
-    chosen, cores = parameters["detailed"], parameters["cores"]
+    chosen, cores, first_core = parameters["detailed"], parameters["cores"], parameters.get("first_core", 0)
     own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
     held = None
     if cell.runtime.policy == "data-reuse" and profiles is not None:
-        held = new_held(_data_of(profiles, own), cell.node, cores, parameters.get("first_core", 0))
+        held = new_held(_data_of(profiles, own), cell.node, cores, first_core)
     simulation = NodeSimulation(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
         first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, beside_ps=cell.beside_ps,
         window_cycles=chosen["window"], request=chosen["request"],
         seed=parameters["seed"], keep_served=True, most_lines=most_lines_of(own, cell.node, cores),
-        held=held, first_core=parameters.get("first_core", 0),
+        held=held, first_core=first_core,
     )  # fmt: skip
     lines = no_lines(cores) if profiles is None else lines_left(profiles, own, cell.node, cores)
     if chosen["caches"] == "warm" and profiles is not None:
-        skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles, held, parameters.get("first_core", 0)))
+        skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles, held, first_core))
         fill_skipped(simulation.memory, lines)
     elif chosen["caches"] == "rerun":
         simulation.run()
