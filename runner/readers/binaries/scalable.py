@@ -2,7 +2,8 @@
 
 capstone says nothing of the registers that they read and write. By Arm's Architecture Reference Manual (DDI 0487, part
 C8) the first operand is the destination, but of stores, prefetches and tests; it is read, too, where the predicate
-merges (``/m``), by multiplications that add to it, and by counts that step it. Vectors share their registers with those
+merges (``/m``), by what adds to it, inserts into it or writes every other element of it, and by counts that step it.
+Vectors share their registers with those
 of Advanced SIMD. Predicates are no registers that models know: nothing waits for them but by the flags that they set.
 """
 
@@ -16,14 +17,16 @@ from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 _SCALABLE: Final = re.compile(r"\b[zp]\d+\b")
 _VECTOR: Final = re.compile(r"\bz\d+\b")
-_WITHOUT_VECTORS: Final = re.compile(r"cnt[bhwd]|rdvl|addvl|addpl|rdffrs?|setffr|wrffr|cterm\w+|(inc|dec)[bhwd]")
+_WITHOUT_VECTORS: Final = re.compile(
+    r"cnt[bhwd]|rdvl|addvl|addpl|rdffrs?|setffr|wrffr|cterm\w+|([su]q)?(inc|dec)[bhwd]"
+)
 # the first pattern that a name matches as a whole tells its class
 _KINDS: Final = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
         (r"prf[bhwd]", Kind.nop),
         (r"ld\w+|st\w+|mov|movprfx|mov[sz]|dup|cpy|fmov|fdup|fcpy", Kind.move),
-        (r"fn?m(la|ls|ad|sb)|fcmla|fmmla|bf(mla|mlal|dot|mmla)\w*", Kind.fp_fma),
+        (r"fn?m(la|ls|ad|sb)|fml[as]l[bt]|fcmla|fmmla|bf(ml[as]|dot|mmla)\w*", Kind.fp_fma),
         (r"fadd[apv]?|fsubr?|fabd|fcadd", Kind.fp_add),
         (r"fmulx?", Kind.fp_mul),
         (r"fdivr?", Kind.fp_div),
@@ -33,8 +36,11 @@ _KINDS: Final = tuple(
     )
 )
 _ONLY_READ: Final = re.compile(r"st\w+|prf[bhwd]|ptest|cterm\w+|wrffr")
-_STEPS: Final = re.compile(r"f?n?m(la|ls|ad|sb)|[su](mla|mls)l\w+|f?cmla|f?mmla|[su]{1,2}mmla|[su]{1,2}dot|bf(mla|mlal|"
-                           r"dot|mmla)\w*|([su]q)?(inc|dec)[bhwdp]|insr|[su]aba\w*|xar|eor3|bcax|bsl\w*")  # fmt: skip
+_STEPS: Final = re.compile(
+    r"f?n?m(la|ls|ad|sb)|fml[as]l[bt]|bf(ml[as]|dot|mmla)\w*|[su]ml[as]l\w+|sqdml[as]l\w+|sqrdml[as]h|f?cmla|"
+    r"sqrdcmlah|f?mmla|[su]{1,2}mmla|[su]{1,2}dot|[cf]dot|[su]aba\w*|[su]r?sra|(ad|sb)cl[bt]|"
+    r"([su]q)?(inc|dec)[bhwdp]|insr|s[lr]i|tbx|eor(bt|tb)|\w+(h|xu?|ru?)nt|xar|eor3|bcax|bsl\w*"
+)
 _SETS_FLAGS: Final = re.compile(
     r"while\w+|ptrues|ptest|cterm\w+|cmp(eq|ne|g[et]|l[et]|h[is]|lo|ls)|(and|bic|eor|orr|orn|nor|nand|brk\w+|rdffr|"
     r"mov|not)s|pfirst|pnext|nmatch|match"

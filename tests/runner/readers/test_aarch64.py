@@ -45,10 +45,22 @@ pytestmark = pytest.mark.theory
         (0x65824031, Kind.fp_other, 8, {33, 34}, set()),  # fcmgt p1.s, p0/z, z1.s, z2.s
         (0x24828031, Kind.simd_int, 8, {33, 34}, {FLAGS}),  # cmpgt p1.s, p0/z, z1.s, z2.s
         (0x44820020, Kind.simd_int, 8, {32, 33, 34}, {32}),  # sdot z0.s, z1.b, z2.b
+        (0x64A28020, Kind.fp_fma, 8, {32, 33, 34}, {32}),  # fmlalb z0.s, z1.h, z2.h
+        (0x44827020, Kind.simd_int, 8, {32, 33, 34}, {32}),  # sqrdmlah z0.s, z1.s, z2.s
+        (0x44C20C20, Kind.simd_int, 4, {32, 33, 34}, {32}),  # sqdmlslbt z0.d, z1.s, z2.s
+        (0x44821020, Kind.simd_int, 8, {32, 33, 34}, {32}),  # cdot z0.s, z1.b, z2.b, #0
+        (0x4547E020, Kind.simd_int, 8, {32, 33}, {32}),  # ssra z0.s, z1.s, #25
+        (0x4543F420, Kind.simd_int, 8, {32, 33}, {32}),  # sli z0.s, z1.s, #3
+        (0x05222C20, Kind.simd_int, 32, {32, 33, 34}, {32}),  # tbx z0.b, z1.b, z2.b
+        (0x4502D020, Kind.simd_int, 8, {32, 33, 34}, {32}),  # adclb z0.s, z1.s, z2.s
+        (0x45829020, Kind.simd_int, 8, {32, 33, 34}, {32}),  # eorbt z0.s, z1.s, z2.s
+        (0x45A26420, Kind.simd_int, 16, {32, 33, 34}, {32}),  # addhnt z0.h, z1.s, z2.s
+        (0x453D0C20, Kind.simd_int, 16, {32, 33}, {32}),  # sqrshrunt z0.h, z1.s, #3
         (0x04940020, Kind.int_div, 8, {32, 33}, {32}),  # sdiv z0.s, p0/m, z0.s, z1.s
         (0x05A03820, Kind.move, 8, {1}, {32}),  # mov z0.s, w1
         (0x25E31C80, Kind.int_alu, 1, {3, X4}, {FLAGS}),  # whilelo p0.d, x4, x3
         (0x04F0E3E4, Kind.int_alu, 1, {X4}, {X4}),  # incd x4
+        (0x0430F3E3, Kind.int_alu, 1, {3}, {3}),  # sqincb x3
         (0x25434440, Kind.int_alu, 1, set(), {FLAGS}),  # ands p0.b, p1/z, p2.b, p3.b
         (0x8581C000, Kind.nop, 1, {0, 1}, set()),  # prfd pldl1keep, p0, [x0, x1, lsl #3]
     ],
