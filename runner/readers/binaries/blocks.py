@@ -48,8 +48,8 @@ class Module:
 
 @dataclass(frozen=True)
 class _Row:
-    """A block of the tables. ``accesses``, and those ``unseen``: (instruction, is_store, bytes). ``places``: addresses
-    of its first instructions, of which the compiler may have left some without a line."""
+    """A block of the tables. ``accesses``: (instruction, is_store, bytes). ``places``: addresses of its first
+    instructions, of which the compiler may have left some without a line."""
 
     module: int
     address: int
@@ -57,7 +57,6 @@ class _Row:
     places: tuple[int, ...]
     instructions: Sequence[Instruction]
     accesses: Sequence[tuple[int, bool, int]]
-    unseen: Sequence[tuple[int, bool, int]]
 
 
 class Blocks:
@@ -181,7 +180,11 @@ class Blocks:
             [each[1] for each in accesses],
             [each[2] for each in accesses],
         )
-        unseen = [(number, *each) for number, row in enumerate(self._rows) for each in row.unseen]
+        unseen = [
+            (number, *each)
+            for number, row in enumerate(self._rows)
+            for each in unseen_accesses(row.instructions, row.accesses)
+        ]
         beside = _table(BLOCK_ACCESSES_SCHEMA, *([each[at] for each in unseen] for at in range(4)))
         return {
             "blocks": blocks, "instructions": instructions, "block_accesses": block_accesses,
@@ -258,8 +261,7 @@ class Blocks:
                 self.parts.append((module.first_block + block, module.first_function + function, part))
                 address = int(module.elf.blocks[block]) if number == 0 else self._begin(own, number)
                 lines = (address, *(each.address for each in part.instructions[:MOST_PLACES]))
-                unseen = unseen_accesses(instructions, accesses)
-                self._rows.append(_Row(module_index, address, is_entry, lines, instructions, accesses, unseen))
+                self._rows.append(_Row(module_index, address, is_entry, lines, instructions, accesses))
 
     def _add_sites(self, module: Module, part_index: int, part: Part) -> list[int]:
         sites = []

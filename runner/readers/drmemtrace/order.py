@@ -61,7 +61,7 @@ class Order:
     num_loose: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Wait:
     thread: int
     call: Call
@@ -97,8 +97,8 @@ def order(threads: Sequence[Thread]) -> Order:
     found.num_waits = len(edges)
     found.num_unknown += sum(each.woken_by is None and each.joins < 0 for each in waits)
     edges += _created(threads, found)
-    pauses = {(each.thread, each.call.at): (each.begins, each.ends) for each in waits}
-    found.pieces = _pieces(threads, edges, pauses, found)
+    slept_until = {(each.thread, each.call.at): each.ends for each in waits if each.ends != NEVER}
+    found.pieces = _pieces(threads, edges, slept_until, found)
     return found
 
 
@@ -191,7 +191,7 @@ def _created(threads: Sequence[Thread], found: Order) -> list[tuple[tuple[int, i
 def _pieces(
     threads: Sequence[Thread],
     edges: list[tuple[tuple[int, int], tuple[int, int]]],
-    pauses: dict[tuple[int, int], tuple[int, int]],
+    slept_until: dict[tuple[int, int], int],
     found: Order,
 ) -> list[Piece]:
     """The threads cut at the ends of ``edges``, ordered by time where the edges leave it open. An edge that would close
@@ -213,9 +213,7 @@ def _pieces(
         times = {call.at: call.begins(threads[index].version) for call in calls.made}
         for at, end in zip(mine, [*mine[1:], calls.num_instructions], strict=True):
             ended_at[index, end] = len(spans)
-            begins = pauses[index, at][1] if (index, at) in pauses else times.get(at, calls.first_us)
-            begins = times.get(at, calls.first_us) if begins == NEVER else begins
-            begins = begins if at else calls.first_us
+            begins = slept_until.get((index, at), times.get(at, calls.first_us)) if at else calls.first_us
             ends = calls.last_us if end == calls.num_instructions else times.get(end, calls.last_us)
             spans.append((index, at, end, begins, ends))
     after: list[set[int]] = [
