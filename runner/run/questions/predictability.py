@@ -121,8 +121,8 @@ def of_workload(workload: Workload, of: str = "auto", by: str = "auto") -> Execu
     notes = list(workload.notes)
     if rows.num_alone:
         text = (
-            f"{rows.num_alone:,} chunks of loops begin in no loop that the trace shows, or in no event of it: they are "
-            "left out"
+            f"{rows.num_alone:,} chunks of loops without an event of a loop that the trace shows, and events without a "
+            "chunk, are left out"
         )
         notes.append(changes("chunks-unmatched", text, count=rows.num_alone))
     values = rows.cpu_ns if chosen == CPU_TIME else _counts(workload, rows, chosen, counted, "--of")
