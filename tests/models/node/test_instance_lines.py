@@ -16,6 +16,7 @@ def lines_of(pieces: list[tuple[int, list[tuple[int, tuple[int, ...]]]]], count:
     return lines_of_instances(owner, count, stream, where, sites_of_blocks(BLOCKS))
 
 
+@pytest.mark.slow  # compiles
 @pytest.mark.property
 @pytest.mark.parametrize("spread", [1, 20_000])  # of lines: tables grow for the second
 def test_against_brute_force(spread: int) -> None:
@@ -48,6 +49,7 @@ def test_against_brute_force(spread: int) -> None:
         assert set(found.line_number[found.line[rows]][found.line_written[rows]].tolist()) == written
 
 
+@pytest.mark.slow
 @pytest.mark.property
 def test_columns_grow_and_are_read_back() -> None:
     """More lines in one instance than there is room for at first."""
