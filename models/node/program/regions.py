@@ -77,7 +77,7 @@ def program_of_phases(program: NodeProgram, first: int, end: int) -> tuple[NodeP
     row = np.concatenate(([0], np.arange(first_row, end_row)))
     behind = first_row - 1  # rows that move by as many, the initial task stays
     owner, parent = program.piece_instance[piece], program.parent[row]
-    edges = program.first_successor[first_row : end_row + 1]
+    edges, flags = program.first_successor[first_row : end_row + 1], program.loop_flags
     of_instances = ("task_type", "priority", "instance_flags", "instance_id", "num_predecessors")
     of_pieces = ("piece_ps", "piece_event", "first_segment", "end_segment", "part", "num_parts")
     part = replace(
@@ -91,6 +91,7 @@ def program_of_phases(program: NodeProgram, first: int, end: int) -> tuple[NodeP
         first_successor=np.concatenate(([0], edges - edges[0])),
         successor=program.successor[edges[0] : edges[-1]] - np.int32(behind),
         first_chunk=(chunk - behind).astype(np.int32),
+        loop_flags=None if flags is None else flags[first_loop : first_loop + len(chunk) - 1],
         piece_instance=np.where(owner > 0, owner - behind, 0).astype(np.int32),
         phase_first_step=program.phase_first_step[first : end + 1] - program.phase_first_step[first],
         phase_first_instance=(program.phase_first_instance[first : end + 1] - behind).astype(np.int32),

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.program.node_program import Action, LoopFlag, NodeProgram
 from manyscale.models.node.program.regions import may_cut
 
 _MANY_CHUNKS: Final = 8  # chunks of a core in a window of several
@@ -116,7 +116,7 @@ def _assembled(
     piece = np.repeat(np.arange(program.num_pieces), parts)
     first_piece = np.cumsum(parts) - parts
     part = np.arange(len(piece)) - first_piece[piece]
-    number, bounds = _loops(program, cuts, new_row)
+    number, bounds, flags = _loops(program, cuts, new_row)
     # steps
     own = np.arange(program.first_step[0], program.first_step[1])
     action, target = program.step_action, program.step_target.astype(np.int64)
@@ -161,6 +161,7 @@ def _assembled(
         first_successor=np.concatenate(([0], np.cumsum(edges[row]))),  # those of several parts have none
         successor=new_row[program.successor].astype(np.int32),
         first_chunk=bounds,
+        loop_flags=flags,
         piece_ps=program.piece_ps[piece] * (part + 1) // parts[piece] - program.piece_ps[piece] * part // parts[piece],
         piece_instance=owner.astype(np.int32),
         phase_first_step=np.append(new_own, repeated.sum())[place],
@@ -180,19 +181,23 @@ def _chunk_rows(row: np.ndarray, row_part: np.ndarray, owner: np.ndarray, part: 
 
 def _loops(
     program: NodeProgram, cuts: dict[int, tuple[int, bool]], new_row: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(int64[loops]: the new number of each, or of its first window, whose others are the next even ones; int32[]: the
-    new ``first_chunk``, in which every other loop stands for what lies between two)."""
+    new ``first_chunk``, in which every other loop stands for what lies between two; uint8[]: ``loop_flags``)."""
     begun = np.isin(program.step_action, (Action.loop, Action.loop_nowait))
     number = np.zeros(len(program.first_chunk), np.int64)
     pairs: list[tuple[int, int]] = []
+    flags: list[int] = []
+    known = np.zeros(len(number), np.uint8) if program.loop_flags is None else program.loop_flags
     for loop in np.unique(program.step_target[begun]).tolist():
         number[loop] = 2 * len(pairs)
         first, end = program.first_chunk[loop : loop + 2].tolist()
         count, of_chunks = cuts.get(loop, (1, False))
+        flags += [int(known[loop]), *[int(known[loop]) & ~LoopFlag.forks | LoopFlag.goes_on] * (count - 1)]
         begin, size = int(new_row[first]), end - first
         if of_chunks:
             pairs += [(begin + k * size, begin + (k + 1) * size) for k in range(count)]
         else:
             pairs += [(begin + size * k // count, begin + size * (k + 1) // count) for k in range(count)]
-    return number, np.append(np.array(pairs, np.int64).ravel(), new_row[-1]).astype(np.int32)
+    bounds = np.append(np.array(pairs, np.int64).ravel(), new_row[-1]).astype(np.int32)
+    return number, bounds, np.insert(np.array(flags, np.uint8), np.arange(1, len(flags) + 1), 0)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "sampled-region"
 LINES: Final = "region-lines"
-VERSION: Final = 4  # raised when results change, by a change of any model that a region is simulated with, too
+VERSION: Final = 5  # raised when results change, by a change of any model that a region is simulated with, too
 _WEIGHTS: Final = (30, 10)  # simulated operations per instruction: in detail, to find lines
 
 
@@ -77,7 +77,6 @@ def stage(
         "node": machine.node.model_dump(mode="json", include=READ_OF_NODE),
         "faults": digest,
         "line_bytes": line_bytes,
-        "profile": profile_units.VERSION,
     }
     opened = unit_key("opened regions", VERSION, shared, [regions.content], seed=study.seed)
     result = []

@@ -44,10 +44,9 @@ class Regions:
     """``program``: its phases end at waits for all, or are windows of the ``whole``; ``pieces``: what they execute;
     ``creates`` bool[pieces]: predict/node/creation.py. ``phase`` int64[n + 1]: region i is phases [phase[i], phase[i +
     1]), all phases are in one; ``phase_instructions`` int64[phases]. ``population`` of the regions; ``begin`` int64[n +
-    1]: instructions
-    before each; ``bounds`` int64[n + 1]: region i is block executions [bounds[i], bounds[i + 1]) of the traced stream.
-    ``windows``: what the program was cut into (models/node/program/windows.py). ``content``: digests of all that
-    decides it."""
+    1]: instructions before each; ``bounds`` int64[n + 1]: region i is block executions [bounds[i], bounds[i + 1]) of
+    the traced stream. ``windows``: what the program was cut into (models/node/program/windows.py). ``content``: digests
+    of all that decides it."""
 
     program: NodeProgram
     pieces: PieceStream

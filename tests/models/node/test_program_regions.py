@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from node_programs import Steps, node_program
@@ -9,7 +11,7 @@ from rank_events import Recorder
 
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.program.build import build_program
-from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.program.node_program import Action, LoopFlag, NodeProgram
 from manyscale.models.node.program.regions import cut_at_waits, program_of_phases
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload.task_tables import DependenceKind
@@ -135,9 +137,10 @@ def test_some_phases_alone_take_what_they_take_among_all(policy: str) -> None:
 
 @pytest.mark.theory
 def test_loops_of_some_phases_are_their_own() -> None:
-    whole = cut(loops(3))
+    whole = cut(replace(loops(3), loop_flags=np.array([0, 0, LoopFlag.forks, 0, LoopFlag.asked, 0], np.uint8)))
     piece_ps = np.arange(whole.num_pieces, dtype=np.int64) * 100 + 7
-    expected = run_phases(whole, 2, RuntimeSystem(), piece_ps).makespan_ps[0]
+    runtime = RuntimeSystem.model_validate({"fork": "3 ns", "chunk": "5 ns"})
+    expected = run_phases(whole, 2, runtime, piece_ps).makespan_ps[0]
     part, piece, _ = program_of_phases(whole, 1, 3)
-    assert run_phases(part, 2, RuntimeSystem(), piece_ps[piece]).makespan_ps[0].tolist() == expected[1:3].tolist()
+    assert run_phases(part, 2, runtime, piece_ps[piece]).makespan_ps[0].tolist() == expected[1:3].tolist()
     assert part.first_chunk[0] == 1

@@ -9,7 +9,7 @@ import pytest
 from node_programs import node_program
 
 from manyscale.models.node.burst import run_phases
-from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.program.node_program import Action, LoopFlag, NodeProgram
 from manyscale.models.node.program.regions import cut_at_waits
 from manyscale.models.node.program.windows import with_windows
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
@@ -28,8 +28,8 @@ def program() -> NodeProgram:
     return replace(node_program([steps, *others], loops=[(3, 5), (5, 69), (69, 71)]), num_cores=CORES)
 
 
-def makespans(found: NodeProgram) -> list[int]:
-    runtime = RuntimeSystem.model_validate({"create": "0 ns", "schedule": "0 ns", "complete": "0 ns"})
+def makespans(found: NodeProgram, **costs: str) -> list[int]:
+    runtime = RuntimeSystem.model_validate({"create": "0 ns", "schedule": "0 ns", "complete": "0 ns", **costs})
     return run_phases(found, CORES, runtime, found.piece_ps).makespan_ps[0].tolist()
 
 
@@ -46,6 +46,17 @@ def test_windows_are_like_parts_and_make_up_the_whole() -> None:
     assert np.array_equal(whole.instance_id[windows.row], windows.program.instance_id)
     assert np.unique(windows.row[windows.row_is_part]).tolist() == [3, 4]
     assert makespans(windows.program) == makespans(whole) == [4000 + 70 + 5000 + 30 + 6400 + 100 + 50]
+
+
+@pytest.mark.theory
+def test_windows_fork_once_and_hand_out_chunks_as_their_loop_does() -> None:
+    """Two cores begin a parallel region in 3 ns, and ask 32 times each for one of 64 chunks, at 1 ns."""
+    flags = np.array([LoopFlag.forks, 0, LoopFlag.asked, 0, 0, 0], np.uint8)
+    whole = replace(program(), loop_flags=flags)
+    found = with_windows(whole, whole.piece_ps, 1000).program
+    assert len(found.loop_flags) == len(found.first_chunk) - 1
+    costs = {"fork": "3 ns", "chunk": "1 ns"}
+    assert makespans(found, **costs) == makespans(whole, **costs) == [makespans(whole)[0] + 3000 + 32 * 1000]
 
 
 @pytest.mark.theory
