@@ -35,10 +35,22 @@ def loops(inner: int) -> str:
 
 
 @pytest.mark.theory
-def test_loops_are_executed_as_often_as_their_probabilities_say(cli, tmp_path, traces):
+@pytest.mark.parametrize("recipe", ["operands", "paper"])
+def test_loops_are_executed_as_often_as_their_probabilities_say(cli, tmp_path, traces, recipe):
     inner, given = 10, tmp_path / "given.csv"
     given.write_text(loops(inner))
-    options = ["--sizes", str(N), "--transitions", given, "--target", "xeon-e5-2695", "-o", tmp_path / "out"]
+    options = [
+        "--sizes",
+        N,
+        "--transitions",
+        given,
+        "--recipe",
+        recipe,
+        "--target",
+        "xeon-e5-2695",
+        "-o",
+        tmp_path / "out",
+    ]
     outcome = cli("predict", *traces, *options, "--no-report")
     assert outcome.status == 0
     assert "[given-transitions]" in outcome.out + outcome.err
