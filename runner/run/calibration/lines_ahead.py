@@ -48,7 +48,7 @@ def _cycles(
     """Of a line. O(lines)."""
     usual = Prefetcher.model_construct()
     instructions = _OF_A_LINE + _OF_ANOTHER_LOAD * others
-    lines = max(1, window // instructions)  # that the core sees at once
+    lines = -(-window // instructions)  # that the core sees at once, of the last one a part
     entry = instructions / width
     total = _NUM_PAGES * page_lines
     asked, left = np.zeros(total), np.zeros(total)
