@@ -143,6 +143,7 @@ class RegionSource(NodeSource):
             *self._of_windows,
             *self._choice.notes,
             *self._faults.notes,
+            *self._without_data,
             *(note for kind in kinds for note in notes_of(done[kind].results)),
         ]
 

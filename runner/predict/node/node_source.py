@@ -45,8 +45,9 @@ from manyscale.sampling.ranks import full
 
 _NO_DATA: Final = informs(
     "data-of-tasks-not-known",
-    "policy data-reuse goes by the cores on which predecessors ran: what data task instances use is known where cores "
-    "are simulated from a detailed trace (model cpu: detailed, interval), and MPI is not called inside tasks",
+    "policy data-reuse goes by the cores on which predecessors ran where the data of task instances are not known: in "
+    "iterations whose cores are not simulated from a detailed trace (model cpu: detailed, interval), in regions "
+    "(sampling.intervals), and where MPI is called inside tasks",
     "runtime.policy",
 )
 
@@ -134,9 +135,8 @@ class NodeSource(PhaseSource):
         kinds = (cell_units.KIND, schedule_units.KIND)
         found = [note for kind in kinds if kind in done for note in notes_of(done[kind].results)]
         own = cell_units.KIND in done and self._detail is not self._case.traced
-        in_bursts = cell_units.KIND not in done or any(map(is_coupled, done[schedule_units.KIND].results))
-        if in_bursts and self._case.study.options(RuntimeSystem).policy == "data-reuse":
-            found.append(_NO_DATA)
+        if self._schedules_any(done):
+            found += self._without_data
         return [*found, *(self._detail.notes if own else ())]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
@@ -169,6 +169,17 @@ class NodeSource(PhaseSource):
     def _cells_in(self, done: Done) -> list[Arrays]:
         """The results of the cells, none where none is simulated."""
         return [restored(each) for each in done[cell_units.KIND].results] if cell_units.KIND in done else []
+
+    @property
+    def _without_data(self) -> list[Note]:
+        """Of the policy, where something is scheduled whose data are not known."""
+        return [_NO_DATA] if self._case.study.options(RuntimeSystem).policy == "data-reuse" else []
+
+    def _schedules_any(self, done: Done) -> bool:
+        """Whether phases are scheduled that are not simulated."""
+        if cell_units.KIND not in done or self._case.traced is not self._case.workload or not self._cells.hold_all:
+            return True
+        return any(map(is_coupled, done[schedule_units.KIND].results))
 
     def _ratios(self, cells: Sequence[Arrays]) -> TypeRatios:
         case = self._case

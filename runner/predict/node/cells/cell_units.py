@@ -14,7 +14,7 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node.cells.plan import WHOLE, CellPlan
+from manyscale.runner.predict.node.cells.plan import CellPlan
 from manyscale.runner.predict.node.cells.profile_units import cell_inputs
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
 from manyscale.runner.predict.node.instance_ids import ids_in_rank, rows_as_traced, traced_ids
@@ -274,7 +274,7 @@ def _is_untimed(workload: Workload) -> bool:
 
 def _of_untimed(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeRatios:
     """Ratios that nothing is multiplied by. Raises UserError where cells do not hold all."""
-    if {cell.rank for cell in plan.cells if cell.iteration == WHOLE} != set(range(traced.num_ranks)):
+    if not plan.hold_all:
         raise UserError(
             f"{traced.name}: the trace has no times, from which those of what is not simulated follow; record it with "
             "manyscale trace --level detailed --route qemu -o DIR -- PROGRAM, or sample neither ranks nor iterations"

@@ -46,6 +46,11 @@ class CellPlan:
     cells: tuple[Cell, ...]
     strata: np.ndarray
 
+    @property
+    def hold_all(self) -> bool:
+        """Whether all that every rank does lies in a cell."""
+        return {cell.rank for cell in self.cells if cell.iteration == WHOLE} == set(range(self.traced.num_ranks))
+
 
 def plan_cells(traced: Workload, detail: Workload, study: Study, place: str) -> CellPlan:
     """The cells of a study. Raises UserError, naming ``place``, for one that was not traced in detail."""

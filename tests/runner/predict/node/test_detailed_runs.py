@@ -225,6 +225,11 @@ def test_plans_name_what_is_simulated(cli, tmp_path: Path):
 
 def test_notes_of_a_detailed_trace_of_its_own_reach_the_result(tmp_path):
     detail = read_workload(parse_study({"workload": {"path": TRACES["detail"]}, "target": "laptop"}, "s").workload)
-    result = manyscale.run(study(), tmp_path / "run", executor="local", cache=tmp_path / "cache", report=False)
+    result = manyscale.run(
+        study(runtime={"policy": "data-reuse"}), tmp_path / "run", executor="local", cache=tmp_path / "cache",
+        report=False,
+    )  # fmt: skip
     assert detail.notes
     assert set(detail.notes) <= set(result.notes)
+    # of iterations that are not simulated
+    assert "data-of-tasks-not-known" in {note.code for note in result.notes}
