@@ -37,9 +37,9 @@ from manyscale.models.node.shared.windows import PieceWindows
 from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Note
 
-WAITS: Final = (0.0, 1.0, 4.0)  # of memory's latency
+WAITS: Final = (0.0, 1.0, 4.0)  # of memory's latency: costs go in straight lines between, and on beyond the last
 APART: Final = 8  # lines of which one is from main memory, to see what it takes where no other waits with it
-_PORT_STEP: Final = 0.5  # of the last cache's latency
+_PORT_STEP: Final = 0.5  # of the last cache's latency: a wait that shows, as ports make them; costs are its slope
 
 
 class PieceCosts(NamedTuple):

@@ -18,10 +18,10 @@ from manyscale.models.kernels import allocation_free
 from manyscale.models.machine import Node
 from manyscale.models.node.shared.piece_lines import COLUMNS, PieceLines
 
-_ENOUGH: Final = 16  # lines of a piece, in the mean
-_LEAST: Final = 30_000  # uses of lines by all pieces
-_MOST_SHIFT: Final = 3
-_FACTOR: Final = 0x9E3779B97F4A7C15
+_ENOUGH: Final = 16  # lines of a piece, in the mean: see above
+_LEAST: Final = 30_000  # uses of lines by all pieces: some milliseconds, of which nothing is to be gained
+_MOST_SHIFT: Final = 3  # one in 8: of a cache of 512 lines (32 KiB), one is left for each epoch of each class of sets
+_FACTOR: Final = 0x9E3779B97F4A7C15  # 2^64 by the golden ratio (Knuth, TAOCP 3, 6.4)
 
 
 def few_lines(lines: PieceLines) -> PieceLines:

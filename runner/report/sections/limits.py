@@ -68,9 +68,10 @@ _CPU: Final = {
     ),
     "interval": (
         "CPU interval: task instances of {cells} of the ranks' iterations take what an analytical model of a core "
-        "says; all other phases their traced time, scaled by the ratio of each task type. Prefetchers, address "
-        "translation and conflicts of cache sets are not modelled.",
-        "Contention is that of instances that are neighbours in the traced run, on average.",
+        "says; all other phases their traced time, scaled by the ratio of each task type. Address translation "
+        "and conflicts in sets of first caches are not modelled, and prefetchers fetch in time.",
+        "Contention in shared caches and DRAM is that of what runs at the same time, by queues; instances use their "
+        "lines when they begin.",
     ),
 }
 

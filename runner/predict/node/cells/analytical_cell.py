@@ -25,22 +25,20 @@ from manyscale.models.node.shared.few_lines import arrays_of, few_lines, few_lin
 from manyscale.models.node.shared.last_uses import last_uses
 from manyscale.models.node.shared.occupancy import COLUMNS, Occupancy, empty_caches, nothing_runs
 from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces, piece_lines_from
+from manyscale.models.node.shared.piece_lines_kernel import STORED
 from manyscale.models.node.shared.windows import windows_from, windows_of_pieces
 from manyscale.models.workload import Workload
-from manyscale.models.workload.notes import Note
+from manyscale.models.workload.notes import Note, changes, informs, percent
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
 from manyscale.runner.predict.stored_arrays import noted, notes_of, stored
 from manyscale.runner.predict.units import Arrays
 
-_STORED: Final = 2  # in ``PieceLines.use``
-
-
-_VARIES: Final = 0.1  # an assumption: of the time of a piece, from iteration to iteration
+_VARIES: Final = 0.1  # an assumption: of the time of a piece, from iteration to iteration (note run-before-guessed)
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of a cell: phases as models/node/shared/run.py has them, and notes on the code."""
+    """Of a cell: phases as models/node/shared/run.py has them, and notes on the code and on what was assumed."""
 
     phases: analytical.AnalyticalPhases
     notes: tuple[Note, ...]
@@ -86,13 +84,16 @@ def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Pr
     prefetches = any(cache.prefetcher is not None for cache in cell.node.caches.values())
     every = piece_lines_from(arrays)
     lines = every if few is None or prefetches else few
-    warm = parameters["detailed"]["caches"] != "cold"
     caches = empty_caches(lines, cell.node, cores)
     held = None
     if cell.runtime.policy == "data-reuse":
         held = new_held(_data_of(cell.program, every), cell.node, cores)
-    if warm:
-        _run_before(cell, cores, seed, lines, caches, held)
+    notes = notes_of([arrays])
+    if lines.every > 1:
+        text = f"one line in {lines.every} stands for all that task instances use, in caches of so much less"
+        notes.append(informs("lines-sampled", text, count=lines.every))
+    if parameters["detailed"]["caches"] != "cold":
+        notes += _run_before(cell, cores, seed, lines, caches, held)
     phases = analytical.run_phases(
         cell.program, cell.node, cores, cell.runtime, cell.pieces.num_instructions, sample_of,
         costs_from(arrays), lines, caches, opened=arrays["opened_rows"].copy(), given_ps=cell.creation_ps,
@@ -100,7 +101,7 @@ def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Pr
         first_phase=cell.first, end_phase=cell.end, seed=seed, share_group=last_cache_of(cell.node, cores),
         held=held,
     )  # fmt: skip
-    return Predicted(phases, tuple(notes_of([arrays])))
+    return Predicted(phases, tuple(notes))
 
 
 def _data_of(program: NodeProgram, lines: PieceLines) -> TaskData:
@@ -111,22 +112,23 @@ def _data_of(program: NodeProgram, lines: PieceLines) -> TaskData:
     rows = np.repeat(lines.first[pieces] - before, count) + np.arange(int(count.sum()))
     instance = np.repeat(program.piece_instance[pieces], count)
     return task_data(
-        program.num_instances, instance, lines.line[rows], (lines.use[rows] & _STORED) > 0, lines.line_bytes
+        program.num_instances, instance, lines.line[rows], (lines.use[rows] & STORED) > 0, lines.line_bytes
     )
 
 
 def _run_before(
     cell: OpenCell, cores: int, seed: int, lines: PieceLines, caches: Occupancy, held: HeldData | None
-) -> None:
+) -> list[Note]:
     """The caches as the same cell leaves them if every instruction takes as long as any other, to ``_VARIES``: no
     iteration has the task instances of another one on the same cores, unless the runtime system puts them there. Where
-    the replay has to schedule instances, these run in the order of the program, on one core after the other."""
+    the replay has to schedule instances, these run in the order of the program, on one core after the other. Notes say
+    so where there are several cores."""
     program, instructions = cell.program, cell.pieces.num_instructions
     owner = program.piece_instance
     pieces = np.argsort(owner, kind="stable")
     pieces = pieces[(lines.end[pieces] > lines.first[pieces]) & (instructions[pieces] > 0)]
     if np.any(program.step_action == Action.operation):
-        on = np.arange(len(pieces)) % cores
+        on, how = np.arange(len(pieces)) % cores, "one core after the other took a task instance"
     else:
         assert cell.node.frequency_hz is not None
         varied = instructions * np.random.default_rng(seed).uniform(1.0 - _VARIES, 1.0 + _VARIES, len(instructions))
@@ -139,7 +141,7 @@ def _run_before(
         last[stretches["instance"]] = np.arange(len(stretches))
         core[stretches["instance"]] = stretches["core"]
         pieces = pieces[np.argsort(last[owner[pieces]], kind="stable")]
-        on = core[owner[pieces]]
+        on, how = core[owner[pieces]], f"instructions took one cycle each, to {percent(_VARIES)}"
     levels = int(caches.control["levels"][0])
     on = on.astype(np.int64)
     left = last_uses(lines, pieces.astype(np.int64), on)
@@ -147,3 +149,5 @@ def _run_before(
         caches, np.arange(len(on)), on, *left, np.zeros(levels + COLUMNS), np.zeros(0, np.int8),
     )  # fmt: skip
     nothing_runs(caches)
+    text = f"which core had which task instance in the run before, which caches begin with, is guessed: {how}"
+    return [changes("run-before-guessed", text)] if on.any() else []
