@@ -8,7 +8,7 @@ from scipy import stats
 from task_simulator import run, run_in_turn
 
 from manyscale.sampling.taskpoint.decisions import new_taskpoint
-from manyscale.sampling.taskpoint.estimate import Estimate, estimate
+from manyscale.sampling.taskpoint.estimate import Estimate, _batches, estimate
 from manyscale.sampling.taskpoint.state import TaskPointParameters
 
 LAZY = {"warm_up": 0, "period": "lazy", "busy_change": "never"}
@@ -118,6 +118,28 @@ def test_what_began_behind_the_samples_is_a_batch_of_its_own() -> None:
     found = estimate(state)
     assert found.errors.degrees_of_freedom == pytest.approx(1)
     assert found.errors.standard_error_cycles == pytest.approx(np.sqrt(2 * 0.2**2) * 6000)
+
+
+@pytest.mark.theory
+def test_what_ended_too_late_for_a_sample_is_a_batch_of_its_own() -> None:
+    """As above, of four cores that begin together, where the first two instances to end are the samples; one more
+    begins when the first of these ends."""
+    found = estimate(run(parameters(history=2, mean="cycles"), [1000.0] * 2 + [1500.0] * 3 + [0.0] * 6, 4).state)
+    assert found.errors.degrees_of_freedom == pytest.approx(1)
+    assert found.errors.standard_error_cycles == pytest.approx(np.sqrt(2 * 0.2**2) * 6000)
+
+
+@pytest.mark.theory
+def test_batches_of_two_rounds_have_two_degrees_of_freedom() -> None:
+    """Two of each round, of 1, 2, 3 and 4 cycles per instruction: 0.6 and 0.2 off their mean of 2.5 on both sides. A
+    batch of one instance, of 9, tells nothing, and nor does the one batch of another class."""
+    rounds, ratio = [1, 1, 1, 1, 2, 2, 2, 2, 3, 1, 1], [1, 1, 2, 2, 3, 3, 4, 4, 9, 5, 5]
+    is_sample = np.array([True, True, False, False] * 2 + [True] * 3)
+    of_class, work = np.array([0] * 9 + [1] * 2), np.arange(1, 12) * 100.0
+    variance, freedom, spans = _batches(of_class, np.array(rounds), is_sample, work, work * ratio, 2)
+    assert variance.tolist() == pytest.approx([2 * (0.6**2 + 0.2**2) / 3, 0])
+    assert freedom.tolist() == [2, 1]
+    assert spans.tolist() == pytest.approx([1.2, 0])
 
 
 @pytest.mark.theory

@@ -254,17 +254,22 @@ def test_our_reader_takes_the_trace(tmp_path: Path) -> None:
 
 @pytest.mark.theory
 def test_an_instance_that_was_suspended_shares_its_counts_by_time(tmp_path: Path) -> None:
-    """800 instructions and 1,000 cycles over 300 and 200 ns of one instance: 480 and 320, 600 and 400."""
-    rows = [(0, 0, 0, 300_000, 3, 0, "detailed"), (0, 1, 500_000, 700_000, 3, 0, "detailed")]
+    """800 instructions and 1,000 cycles over 300 and 200 ns of one instance: 480 and 320, 600 and 400. It waited 60 ns
+    since it was created, 40 since it was ready, before it began for the first time."""
+    rows = [(0, 0, 100_000, 400_000, 3, 0, "detailed"), (0, 1, 500_000, 700_000, 3, 0, "detailed")]
     cores = table(rows)
-    same = cores.schema.get_field_index("instance_id")
-    cores = cores.set_column(same, cores.schema.field(same), pa.array([1, 1]))
+    for name, value in (("instance_id", 1), ("created_ps", 40_000), ("ready_ps", 60_000)):
+        place = cores.schema.get_field_index(name)
+        cores = cores.set_column(place, cores.schema.field(place), pa.array([value, value]))
     trace = paraver_check.check(in_paraver(tiny.two_ranks(cores=cores, task_instances=counted()), tmp_path))
     found = {
-        who: {kind: sum(pairs.get(kind, 0) for _, pairs in trace.events[who]) for kind in (42000050, 42000059)}
+        who: [
+            sum(pairs.get(kind, 0) for _, pairs in trace.events[who])
+            for kind in (42000050, 42000059, 63910004, 63910005)
+        ]
         for who in ((1, 1), (1, 2))
     }
-    assert found == {(1, 1): {42000050: 480, 42000059: 600}, (1, 2): {42000050: 320, 42000059: 400}}
+    assert found == {(1, 1): [480, 600, 60, 40], (1, 2): [320, 400, 0, 0]}
 
 
 @pytest.mark.contract

@@ -21,10 +21,10 @@ from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.shared import run_kernel
 from manyscale.models.node.shared.run import AnalyticalPhases
-from manyscale.runner.predict.node.cells import analytical_cell
+from manyscale.runner.predict.node.cells import analytical_cell, sampled_uncertainty
 from manyscale.runner.predict.node.cells.cell_units import _core_times
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
-from manyscale.runner.predict.node.cells.sampled_uncertainty import _depends, _share_of_makespan
+from manyscale.runner.predict.node.cells.sampled_uncertainty import _depends, _share_of_makespan, relative_half_width
 from manyscale.runner.predict.node.cells.simulated_cell import _by_intervals, _run_before
 from manyscale.runner.predict.node.cells.taskpoint_sampling import MOST_PARTS, _classes_of_pieces
 from manyscale.sampling.taskpoint.estimate import ForwardedErrors
@@ -128,6 +128,20 @@ def anomalous(count: int, long_ps: int) -> NodeProgram:
         steps += [[(COMPUTE, ps)] for ps in (10**7, 10**7, long_ps, long_ps // 2, long_ps // 2)]
         edges += [(a, long), (b, half), (b, other)]
     return node_program(steps, edges)
+
+
+@pytest.mark.theory
+def test_twice_of_what_stale_caches_hide_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To an interval of 1 % of 1,000 cycles: 50 cycles hidden, on whichever side, are 10 % more. Four independent
+    instances of 1 us on two cores add their grain beside: 1 us of the phase's 2."""
+    found = SimpleNamespace(
+        errors=SimpleNamespace(instance=np.arange(4), cycles=np.full(4, 1000.0)), busy_cycles=1000.0,
+        half_width_cycles=10.0, relative_half_width=0.01,
+    )  # fmt: skip
+    monkeypatch.setattr(sampled_uncertainty, "estimate", lambda _: found)
+    cell, result = cell_of(tasks_program(4), 2, [1000] * 4), SimpleNamespace(makespan_ps=np.array([2_000_000]))
+    for hidden, expected in ((0.0, 0.01), (50.0, 0.11), (-50.0, 0.11)):
+        assert relative_half_width(cell, result, None, hidden) == pytest.approx(expected + 0.5)
 
 
 @pytest.mark.theory
