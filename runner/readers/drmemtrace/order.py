@@ -3,8 +3,9 @@
 A thread is cut where it wakes another one, where it went to sleep until another woke it, and where it created one. Who
 woke whom follows from the arguments of the futexes, which DynamoRIO records: the kernel wakes the waiters of an address
 in the order in which they came. A thread that waits at an address with the number of a thread as value waits for that
-one's end (pthread_join; the kernel wakes it). Of a program's own switches (markers of DynamoRIO) the trace names the
-thread. Threads are created in the order of their numbers, each by the last clone before its first time that is left.
+one's end (pthread_join; the kernel wakes it, by a futex that is shared). Of a program's own switches (markers of
+DynamoRIO) the trace names the thread. Threads are created in the order of their numbers, each by the last clone before
+its first time that is left.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Final
 
 from manyscale.runner.readers.drmemtrace.calls import CLONES, FUTEX, NEVER, Call, Calls
 
-_WAIT, _WAKE, _REQUEUE, _CMP_REQUEUE, _WAKE_OP, _LOCK, _UNLOCK, _WAIT_BITS, _WAKE_BITS, _LOCK_2 = (
-    0, 1, 3, 4, 5, 6, 7, 9, 10, 13,
+_WAIT, _WAKE, _REQUEUE, _CMP_REQUEUE, _WAKE_OP, _LOCK, _UNLOCK, _WAIT_BITS, _WAKE_BITS, _WAIT_REQUEUE, _LOCK_2 = (
+    0, 1, 3, 4, 5, 6, 7, 9, 10, 11, 13,
 )  # fmt: skip
 _OPERATION: Final = 0x7F  # without whether it is private, and which clock counts
-_WAITS: Final = (_WAIT, _WAIT_BITS, _LOCK, _LOCK_2)
+_PRIVATE: Final = 0x80
+_WAITS: Final = (_WAIT, _WAIT_BITS, _LOCK, _LOCK_2, _WAIT_REQUEUE)
 _WAKES: Final = (_WAKE, _WAKE_BITS, _WAKE_OP, _UNLOCK, _REQUEUE, _CMP_REQUEUE)
 _AGAIN: Final = -11  # EAGAIN: the value had changed already
+_OVER: Final = (-4, -110)  # EINTR, ETIMEDOUT: it slept, and no other thread woke it
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class _Wait:
     call: Call
     begins: int
     ends: int
-    place: int | None  # an address, or a thread's number of the system, where it may be woken
+    place: int | None  # an address, or a thread's number of the system, where it may be woken; None: nowhere
     joins: int = -1  # index of the thread whose end it waits for
     woken_by: tuple[int, int] | None = None  # thread, instructions up to which it ran
 
@@ -128,11 +131,12 @@ def _add_futex(
     address, operation, value = call.values[0], call.values[1] & _OPERATION, call.values[2] & 0xFFFFFFFF
     returned = call.returned or 0
     if operation in _WAITS:
-        joined = index_of.get(value, -1) if operation in (_WAIT, _WAIT_BITS) else -1
+        may_join = operation in (_WAIT, _WAIT_BITS) and not call.values[1] & _PRIVATE
+        joined = index_of.get(value, -1) if may_join else -1
         if joined >= 0 and joined != index and returned in (0, _AGAIN):
             waits.append(_Wait(index, call, *span, None, joined))
-        elif returned == 0:
-            waits.append(_Wait(index, call, *span, address))
+        elif returned == 0 or returned in _OVER:
+            waits.append(_Wait(index, call, *span, address if returned == 0 else None))
     elif operation in _WAKES and (returned > 0 or operation == _UNLOCK):
         other = call.values[4] if len(call.values) > 4 else address
         steps: list[tuple[int, int, int | None]] = [(address, returned, None)]
