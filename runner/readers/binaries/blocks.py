@@ -171,25 +171,12 @@ class Blocks:
             [each.sources for each in every],
             [each.destinations for each in every],
         )
-        counts = [len(row.accesses) for row in self._rows]
-        accesses = [each for row in self._rows for each in row.accesses]
-        block_accesses = _table(
-            BLOCK_ACCESSES_SCHEMA,
-            np.repeat(np.arange(len(counts)), counts),
-            [each[0] for each in accesses],
-            [each[1] for each in accesses],
-            [each[2] for each in accesses],
-        )
-        unseen = [
-            (number, *each)
-            for number, row in enumerate(self._rows)
-            for each in unseen_accesses(row.instructions, row.accesses)
-        ]
-        beside = _table(BLOCK_ACCESSES_SCHEMA, *([each[at] for each in unseen] for at in range(4)))
         return {
-            "blocks": blocks, "instructions": instructions, "block_accesses": block_accesses,
-            "unseen_accesses": beside,
-        }, [*notes, *self._notes()]  # fmt: skip
+            "blocks": blocks,
+            "instructions": instructions,
+            "block_accesses": _accesses_table([row.accesses for row in self._rows]),
+            "unseen_accesses": _accesses_table([unseen_accesses(row.instructions, row.accesses) for row in self._rows]),
+        }, [*notes, *self._notes()]
 
     def _notes(self) -> list[Note]:
         notes = []
@@ -338,6 +325,11 @@ def unseen_accesses(
             if seen[instruction, is_store] < 0:
                 found.append((instruction, is_store, size))
     return found
+
+
+def _accesses_table(of_blocks: Sequence[Sequence[tuple[int, bool, int]]]) -> pa.Table:
+    rows = [(block, *each) for block, accesses in enumerate(of_blocks) for each in accesses]
+    return _table(BLOCK_ACCESSES_SCHEMA, *([row[at] for row in rows] for at in range(4)))
 
 
 def _table(schema: pa.Schema, *columns: Iterable[object]) -> pa.Table:

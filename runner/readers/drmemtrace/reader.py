@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,17 +12,19 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import MAX_RANKS, PHASES_SCHEMA, PhaseKind, Workload
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.drmemtrace import files
 from manyscale.runner.readers.drmemtrace.calls import Calls
 from manyscale.runner.readers.drmemtrace.code import instructions_of, take_encodings
 from manyscale.runner.readers.drmemtrace.findings import notes_of
-from manyscale.runner.readers.drmemtrace.order import Thread, order
+from manyscale.runner.readers.drmemtrace.order import Order, Thread, order
 from manyscale.runner.readers.drmemtrace.tables import place_of, tasks_of, time_ps
 from manyscale.runner.readers.lackey.lines import INSTRUCTION, LOAD, STORE
 from manyscale.runner.readers.lackey.reader import Code, Records, executions
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.rank_tables import rank_tables
+from manyscale.runner.readers.stores.detail_store import DetailStore
 from manyscale.runner.readers.stores.traced_blocks import ScratchStream, TracedBlocks, block_table
 
 NAME: Final = "drmemtrace"
@@ -113,19 +115,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     ]
     notes = notes_of(threads, vectors, [each for each in orders if len(each.pieces) > 1], has_encodings=bool(encodings))
     blocks = TracedBlocks()
-    with ScratchStream() as stream:
-        for rank, (mine, found) in enumerate(zip(of_process.values(), orders, strict=True)):
-            streams = [_Stream(thread) for thread in mine]
-            for place, piece in enumerate(found.pieces):
-                thread, count = mine[piece.thread], 0
-                taken = -1 if piece.end >= thread.calls.num_instructions else piece.end - piece.first
-                for part in executions(partial(streams[piece.thread].take, taken), thread.code, notes):
-                    ids = blocks.number(part.starts, part.sizes, part.counts, part.attributes)
-                    stream.writer.add(ids, part.counts, part.addresses)
-                    count += int(part.sizes.sum(dtype=np.int64))
-                task, event = place_of(place, len(found.pieces)) if len(mine) > 1 else (-1, -1)
-                stream.writer.end_segment(rank, piece.thread, 0, event, task, count)
-        segments, store = stream.close()
+    segments, store = _stored(list(of_process.values()), orders, blocks, notes)
     computed = [
         {
             "rank": rank, "operation_id": 0, "kind": PhaseKind.compute, "region_id": -1,
@@ -146,6 +136,25 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
         ]),
     }  # fmt: skip
     return Workload(path.name.split(".trace")[0], len(processes), tables, tuple(notes), NAME, store)
+
+
+def _stored(
+    ranks: Sequence[Sequence[_Thread]], orders: Sequence[Order], blocks: TracedBlocks, notes: list[Note]
+) -> tuple[pa.Table, DetailStore]:
+    """The table ``segments`` and what was executed, piece by piece. O(records)."""
+    with ScratchStream() as stream:
+        for rank, (mine, found) in enumerate(zip(ranks, orders, strict=True)):
+            streams = [_Stream(thread) for thread in mine]
+            for place, piece in enumerate(found.pieces):
+                thread, count = mine[piece.thread], 0
+                taken = -1 if piece.end >= thread.calls.num_instructions else piece.end - piece.first
+                for part in executions(partial(streams[piece.thread].take, taken), thread.code, notes):
+                    ids = blocks.number(part.starts, part.sizes, part.counts, part.attributes)
+                    stream.writer.add(ids, part.counts, part.addresses)
+                    count += int(part.sizes.sum(dtype=np.int64))
+                task, event = place_of(place, len(found.pieces)) if len(mine) > 1 else (-1, -1)
+                stream.writer.end_segment(rank, piece.thread, 0, event, task, count)
+        return stream.close()
 
 
 def _threads(path: Path, encodings: dict[int, bytes], vectors: set[int]) -> list[_Thread]:
