@@ -374,12 +374,12 @@ static void on_work(int kind, int endpoint, ompt_data_t *region, ompt_data_t *da
 }
 
 /* ---- what recording costs ---- */
-/* Events that nothing happened at, and the clocks, as often as it takes: the least of each. What that takes itself is
+/* Events that nothing happened at, and the CPU clock, as often as it takes: the least of each. What that takes itself is
    in no time and no count. */
 static void measure_costs(void) {
     enum { BATCHES = 20, PAIRS = 32 };
     struct ms_stream *stream = &ms.streams[MS_EVENTS];
-    uint64_t used = *stream->used, of_events = UINT64_MAX, of_clock = UINT64_MAX, of_faults = UINT64_MAX;
+    uint64_t used = *stream->used, of_events = UINT64_MAX, of_clock = UINT64_MAX;
     if (ms.detail_on || ms.watches_events || used + 2 * PAIRS * sizeof(struct ms_event) > stream->capacity) return;
     uint64_t lap = ms_lap(), burst = ms.burst_ns; /* the runtime system's own start: time before the first event */
     uint64_t began = ms_wall(), recorded = ms.recorded_ns; /* the phase waits for nothing meanwhile */
@@ -397,11 +397,8 @@ static void measure_costs(void) {
         uint64_t events = ms_wall();
         ms_thread_cpu();
         uint64_t clock = ms_wall();
-        ms_count_faults();
-        uint64_t faults = ms_wall();
         if (events - before < of_events) of_events = events - before;
         if (clock - events < of_clock) of_clock = clock - events;
-        if (faults - clock < of_faults) of_faults = faults - clock;
         *stream->used = used;
         ms.num_events = num_events;
         ms.event_position = position;
@@ -410,8 +407,7 @@ static void measure_costs(void) {
     ms.burst_ns = burst;
     ms.event_ns = of_events / (2 * PAIRS);
     ms.clock_ns = of_clock;
-    ms.faults_ns = of_faults;
-    ms.faults = ms_count_faults();
+    if (ms.faults_ns) ms.faults = ms_count_faults();
     ms_define("{\"event_ns\": %llu, \"clock_ns\": %llu, \"faults_ns\": %llu}", (unsigned long long)ms.event_ns,
               (unsigned long long)ms.clock_ns, (unsigned long long)ms.faults_ns);
     if (ms.num_counters) ms_counters_go_on();

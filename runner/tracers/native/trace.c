@@ -282,7 +282,7 @@ int64_t ms_count_faults(void) {
     return getrusage(RUSAGE_THREAD, &usage) ? ms.faults : (int64_t)usage.ru_minflt;
 }
 
-/* From here on they are counted, of programs without OpenMP, too; with OpenMP what counting takes is measured again. */
+/* What counting takes: the least of some. From here on they are counted. */
 static void measure_faults(void) {
     ms.faults_ns = UINT64_MAX;
     for (int i = 0; i < 20; i++) {
@@ -647,6 +647,7 @@ int ms_start_thread(void) {
         int num_counters = ms.num_counters; /* they count the other thread */
         if (num_counters && ms_counters_start() != num_counters) ms.num_counters = ms.counts_events = 0;
         ms.burst_ns = 0;
+        if (ms.faults_ns) ms.faults = ms_count_faults(); /* each thread has its own */
         ms_lap_restart();
         ms_times_start();
     }
