@@ -14,10 +14,10 @@ LATENCY, WINDOW, WIDTH, PAGES = 600, 320, 6, 40
 
 
 def of_a_line(others: int, distance: int, pool: int) -> float:
-    """Cycles of microbench.c's ``load_beside``: of a line 20 instructions, eight of them loads, and beside it loads of
-    ``pool`` lines without order, of 9 instructions each."""
+    """Cycles of microbench.c's ``load_beside``: of a line 31 instructions, eight of them loads, and beside it loads of
+    ``pool`` lines without order, of 11 instructions each."""
     step = Op(Kind.int_alu, (1,), (2,))
-    loop = workload([*[load(1)] * 8, *[step] * 12, *[load(1), *[step] * 8] * others])
+    loop = workload([*[load(1)] * 8, *[step] * 23, *[load(1), *[step] * 10] * others])
     lines = PAGES * 64
     addresses = np.empty((lines, 8 + others), np.int64)
     addresses[:, :8] = (1 << 24) + np.arange(lines)[:, None] * LINE + np.arange(8) * 8
