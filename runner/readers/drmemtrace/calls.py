@@ -61,7 +61,7 @@ class Calls:
     num_of_kernel: int = 0  # instructions of them that are the kernel's
     num_windows: int = 0
     num_others: int = 0  # markers without a meaning here, the user's own
-    _kernel_depth: int = 0
+    _in_kernel: bool = False
     _window: int = -1
     _function: int = -1
 
@@ -83,15 +83,11 @@ class Calls:
         return found
 
     def _count_kernel(self, rows: np.ndarray, kinds: np.ndarray, is_instruction: np.ndarray) -> None:
-        steps = np.isin(kinds, files.KERNEL_BEGINS).astype(np.int8) - np.isin(kinds, files.KERNEL_ENDS)
-        if not steps.any():
-            self.num_of_kernel += int(np.count_nonzero(is_instruction)) if self._kernel_depth > 0 else 0
-            return
-        change = np.zeros(len(is_instruction), np.int64)
-        change[rows] = steps
-        depth = np.cumsum(change) + self._kernel_depth
-        self.num_of_kernel += int(np.count_nonzero(is_instruction & (depth > 0)))
-        self._kernel_depth = int(depth[-1])
+        marks = np.isin(kinds, (*files.KERNEL_BEGINS, *files.KERNEL_ENDS))
+        inside = [self._in_kernel, *np.isin(kinds[marks], files.KERNEL_BEGINS).tolist()]
+        lengths = np.diff([0, *rows[marks].tolist(), len(is_instruction)])
+        self.num_of_kernel += int(np.count_nonzero(is_instruction & np.repeat(inside, lengths)))
+        self._in_kernel = inside[-1]
 
     def _take(self, kind: int, at: int, value: int) -> None:
         last = self.made[-1] if self.made else None

@@ -201,11 +201,12 @@ def test_waits_that_would_close_a_circle_are_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.theory
 def test_what_else_markers_say_is_a_note(tmp_path: Path) -> None:
-    """Two of six instructions are the kernel's; the second window begins after a gap; one marker is the user's own."""
+    """Two of six instructions are the kernel's, of a trace that begins where a call ends; the second window begins
+    after a gap; one marker is the user's own."""
     workload = read(
         tmp_path,
         [
-            *begin(1, 100), (MARKER, WINDOW, 0), *work(0x10, 0x14), *call(READ, 110, 112, (BLOCKS, 0)),
+            *begin(1, 100), (MARKER, 28, 0), (MARKER, WINDOW, 0), *work(0x10, 0x14), *call(READ, 110, 112, (BLOCKS, 0)),
             (MARKER, 27, 0), *work(0xFFFFFFFF81000000, 0xFFFFFFFF81000004), (MARKER, 28, 0), *work(0x18),
             (MARKER, WINDOW, 1), (MARKER, 101, 5),
         ],
