@@ -61,7 +61,8 @@ class Disassembler:
         self._code.detail = True
         self._register = capstone.CS_OP_REG
         self._registers: dict[int, int] = {}
-        self.num_unknown = self.num_scalable = 0  # instructions not known to capstone, and of SVE, so far
+        # instructions not known to capstone, those of SVE, and of these such as take a predicate, so far
+        self.num_unknown = self.num_scalable = self.num_predicated = 0
 
     def disassemble(self, code: bytes, address: int) -> Iterator[Instruction]:
         """The instructions of ``code``, which stands at ``address``; one that is not known is ``other``. O(bytes)."""
@@ -92,6 +93,7 @@ class Disassembler:
     def _scalable(self, each: Any) -> Instruction:
         self.num_scalable += 1
         name, operands = each.mnemonic, each.op_str
+        self.num_predicated += scalable.takes_predicate(operands)
         read, written, sets_flags = scalable.accessed(name, operands)
         sources, destinations = ({register_number(one) for one in names} for names in (read, written))
         destinations |= {FLAGS} if sets_flags else set()

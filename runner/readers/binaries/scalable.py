@@ -17,6 +17,7 @@ from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 _SCALABLE: Final = re.compile(r"\b[zp]\d+\b")
 _VECTOR: Final = re.compile(r"\bz\d+\b")
+_PREDICATE: Final = re.compile(r"\bp\d+\b")
 _WITHOUT_VECTORS: Final = re.compile(
     r"cnt[bhwd]|rdvl|addvl|addpl|rdffrs?|setffr|wrffr|cterm\w+|([su]q)?(inc|dec)[bhwd]"
 )
@@ -54,6 +55,11 @@ _MOST_LANES: Final = 127  # that the table's column holds: a byte's worth
 def is_scalable(name: str, operands: str) -> bool:
     """Whether an instruction is SVE's."""
     return bool(_SCALABLE.search(operands) or _WITHOUT_VECTORS.fullmatch(name))
+
+
+def takes_predicate(operands: str) -> bool:
+    """Whether it reads a predicate beside what it writes."""
+    return bool(_PREDICATE.search(operands, operands.find(",") + 1))
 
 
 def kind_of(name: str, operands: str) -> Kind:

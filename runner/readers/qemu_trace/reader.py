@@ -258,6 +258,9 @@ def instructions_table(
         length = f"of {8 * vector_bytes} bits" if vector_bytes else "of a length that it does not say"
         text = f"the trace has SVE's vectors {length}: with others the program executes other numbers of instructions"
         notes.append(informs("vector-length", text, count=count))
+        if count := disassembler.num_predicated:
+            text = f"{count} instructions of SVE do not wait for the predicates that they take"
+            notes.append(changes("predicates-free", text, count=count, errs=Errs.short))
     columns = [
         to_arrow(np.array([block for block, _ in rows], np.int32)),
         to_arrow(np.array([int(one.kind) for _, one in rows], np.int8)),

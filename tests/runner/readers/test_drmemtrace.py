@@ -129,7 +129,9 @@ def test_vectors_of_sve_have_the_length_of_their_trace(tmp_path: Path) -> None:
     )  # fmt: skip
     assert workload.column("instructions", "lanes").tolist() == [8, 16]
     assert workload.tables["block_accesses"].column("bytes").to_pylist() == [64]
-    assert "of 512 bits" in {note.code: note.text for note in workload.notes}["vector-length"]
+    found = {note.code: note for note in workload.notes}
+    assert "of 512 bits" in found["vector-length"].text
+    assert found["predicates-free"].count == 1  # the load's
 
 
 @pytest.mark.theory
