@@ -53,7 +53,6 @@ class LoopFlag(IntFlag):
 
     asked = 1  # its chunks are handed out to whoever asks (dynamic, guided)
     forks = 2  # a parallel region was begun since the loop before
-    goes_on = 4  # it is a window of the same loop as the one before (windows.py)
 
 
 @dataclass(frozen=True)

@@ -15,27 +15,32 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.node.program.node_program import Action, LoopFlag, NodeProgram
+from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.program.regions import may_cut
 
 _MANY_CHUNKS: Final = 8  # chunks of a core in a window of several
 _LEAST_WINDOWS: Final = 4
+SHORT: Final = 10_000  # instructions of a core: windows of 5,000 are 12 % too long (tests/validation/intervals)
 
 
 @dataclass(frozen=True)
 class Windows:
     """``program``, whose piece is the ``part``-th of ``num_parts`` of the whole program's ``piece`` (int64[pieces]
     each), and whose instance is, or is such a part of, its ``row`` (int64[instances]). ``may_end`` bool[pieces]: of the
-    initial task's, windows, behind which it may be cut. ``num_windows`` of all ``num_cut`` pieces and loops."""
+    initial task's, windows, behind which it may be cut. ``num_windows`` of all ``num_cut`` pieces and loops;
+    ``of_loop`` int64[instances]: windows of the loop that each is a chunk, or a part of one, of, else 1;
+    ``num_short``: windows in which a core has fewer than SHORT instructions."""
 
     program: NodeProgram
     piece: np.ndarray
     part: np.ndarray
     num_parts: np.ndarray
     row: np.ndarray
+    of_loop: np.ndarray
     may_end: np.ndarray
     num_windows: int
     num_cut: int
+    num_short: int = 0
 
     @cached_property
     def row_is_part(self) -> np.ndarray:
@@ -52,7 +57,7 @@ def unchanged(program: NodeProgram) -> Windows:
     """Without windows."""
     pieces, rows = np.arange(program.num_pieces), np.arange(program.num_instances)
     none, one = np.zeros(len(pieces), np.int64), np.ones(len(pieces), np.int64)
-    return Windows(program, pieces, none, one, rows, np.zeros(len(pieces), bool), 0, 0)
+    return Windows(program, pieces, none, one, rows, np.ones_like(rows), np.zeros(len(pieces), bool), 0, 0)
 
 
 def with_windows(program: NodeProgram, num_instructions: np.ndarray, length: int) -> Windows:
@@ -83,19 +88,24 @@ def with_windows(program: NodeProgram, num_instructions: np.ndarray, length: int
         return unchanged(program)
     parts = np.ones(program.num_pieces, np.int64)
     parts[target[pieces]] = num_instructions[target[pieces]] // most
+    mine = parts[target[pieces]]
+    num_short = int(mine[num_instructions[target[pieces]] < SHORT * mine].sum())
     rows = [np.zeros(0, np.int64)]
     row_part = [np.zeros(0, np.int64)]
     at = 0
     for loop, (count, of_chunks) in sorted(cuts.items()):
+        first, end = int(bounds[loop]), int(bounds[loop + 1])
+        if before[end] - before[first] < SHORT * count * min(end - first, program.num_cores):
+            num_short += count
         if of_chunks:
-            first, end = int(bounds[loop]), int(bounds[loop + 1])
             rows += [np.arange(at, first), np.tile(np.arange(first, end), count)]
             row_part += [np.zeros(first - at, np.int64), np.repeat(np.arange(count), end - first)]
             parts[np.isin(program.piece_instance, np.arange(first, end))] = count
             at = end
     rows.append(np.arange(at, program.num_instances))
     row_part.append(np.zeros(program.num_instances - at, np.int64))
-    return _assembled(program, cuts, parts, np.concatenate(rows), np.concatenate(row_part), len(pieces))
+    found = _assembled(program, cuts, parts, np.concatenate(rows), np.concatenate(row_part), len(pieces))
+    return replace(found, num_short=num_short)
 
 
 def _is_plain(program: NodeProgram) -> np.ndarray:
@@ -167,9 +177,12 @@ def _assembled(
         phase_first_step=np.append(new_own, repeated.sum())[place],
         phase_first_instance=new_row[program.phase_first_instance].astype(np.int32),
     )
+    of_loop = np.ones(program.num_instances, np.int64)
+    for loop, (count, _) in cuts.items():
+        of_loop[program.first_chunk[loop] : program.first_chunk[loop + 1]] = count
     may_end = (owner == 0) & (parts[piece] > 1)
     windows = sum(count for count, _ in cuts.values()) + int(np.count_nonzero(may_end))
-    return Windows(found, piece, part, parts[piece], row, may_end, windows, len(cuts) + num_pieces_cut)
+    return Windows(found, piece, part, parts[piece], row, of_loop[row], may_end, windows, len(cuts) + num_pieces_cut)
 
 
 def _chunk_rows(row: np.ndarray, row_part: np.ndarray, owner: np.ndarray, part: np.ndarray) -> np.ndarray:
@@ -193,7 +206,7 @@ def _loops(
         number[loop] = 2 * len(pairs)
         first, end = program.first_chunk[loop : loop + 2].tolist()
         count, of_chunks = cuts.get(loop, (1, False))
-        flags += [int(known[loop]), *[int(known[loop]) & ~LoopFlag.forks | LoopFlag.goes_on] * (count - 1)]
+        flags += [int(known[loop])] * count
         begin, size = int(new_row[first]), end - first
         if of_chunks:
             pairs += [(begin + k * size, begin + (k + 1) * size) for k in range(count)]

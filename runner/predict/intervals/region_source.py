@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from manyscale.models.node.program.windows import SHORT
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
@@ -198,9 +199,17 @@ class RegionSource(NodeSource):
             return []
         text = (
             f"{windows.num_cut} loops and serial parts that are larger than regions are cut into {windows.num_windows} "
-            "windows; what cores wait for each other at the ends of these loops takes no time"
+            "windows; of loops cut into like parts, what cores wait for each other at the ends takes no time"
         )
-        return [changes("regions-in-windows", text, self._place, windows.num_windows, Errs.short)]
+        found = [changes("regions-in-windows", text, self._place, windows.num_windows, Errs.short)]
+        if windows.num_short:
+            every = SHORT * self._case.study.mapping.cores_per_rank
+            text = (
+                f"{windows.num_short} windows have fewer than {SHORT:,} instructions for each core, and may take "
+                f"longer than inside their loop; set intervals.instructions to {every:,} or more"
+            )
+            found.append(changes("short-windows", text, self._place, windows.num_short, Errs.long))
+        return found
 
     @property
     def _worth(self) -> list[Note]:

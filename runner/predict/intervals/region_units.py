@@ -9,11 +9,13 @@ schedule of all that precedes the region, in which every instruction takes as lo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from manyscale.models.memory.access_stream import sites_of
+from manyscale.models.node.program.node_program import Action, LoopFlag
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.regions import Regions
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "sampled-region"
 LINES: Final = "region-lines"
-VERSION: Final = 5  # raised when results change, by a change of any model that a region is simulated with, too
+VERSION: Final = 6  # raised when results change, by a change of any model that a region is simulated with, too
 _WEIGHTS: Final = (30, 10)  # simulated operations per instruction: in detail, to find lines
 
 
@@ -187,6 +189,7 @@ def _measured(
     kind = np.where(kind < 0, types, kind)
     rows = np.arange(*program.phase_first_instance[[first, end]])
     windows = opened.regions.windows
+    result = _without_meetings(opened, stretch, result, first, end)
     phase_ps, core_stack = _without_waits(opened, stretch, result, rows, first, end)
     rows = rows[(result.instances["start_ps"][rows] >= 0) & ~windows.row_is_part[stretch.row[rows]]]
     served = result.served[rows]
@@ -245,3 +248,37 @@ def _without_waits(
     stack = busy * ((length - idle) / np.maximum(busy.sum(axis=1), 1e-9))[:, None]
     stack[:, -1] = idle
     return result.makespan_ps - np.rint(shorter / cycles_per_ps).astype(np.int64), stack
+
+
+def _without_meetings(
+    opened: OpenRegions, stretch: Stretch, result: DetailedPhases, first: int, end: int
+) -> DetailedPhases:
+    """``makespan_ps`` and ``core_stack`` of phases [``first``, ``end``), in which each window of a loop takes a like
+    share of what the loop pays the runtime system once: its fork and barrier, and to take and end chunks that windows
+    have parts of."""
+    from manyscale.models.node.detailed import OVERHEAD
+
+    program, runtime, windows = stretch.program, opened.cell.runtime, opened.regions.windows
+    flags, saved_ps = program.loop_flags, np.zeros(end - first, np.int64)
+    if flags is None or not windows.num_windows:
+        return result
+    doublings = (opened.cores - 1).bit_length()
+    for phase in range(first, end):
+        steps = np.arange(*program.phase_first_step[[phase, phase + 1]])
+        for loop in program.step_target[steps[program.step_action[steps] == Action.loop]].tolist():
+            row = stretch.row[min(program.first_chunk[loop], program.num_instances - 1)]
+            once_ps = doublings * (runtime.barrier_ps + (runtime.fork_ps if flags[loop] & LoopFlag.forks else 0))
+            if windows.row_is_part[row]:
+                asked = runtime.chunk_ps if flags[loop] & LoopFlag.asked else 0
+                taking_ps = runtime.schedule_ps if runtime.chunk_ps is None else asked or 0
+                once_ps += taking_ps + runtime.complete_ps
+            saved_ps[phase - first] += once_ps - once_ps // int(windows.of_loop[row])
+    if not saved_ps.any():
+        return result
+    stack = result.core_stack.copy()
+    saved = float(saved_ps.sum()) * (opened.cell.node.frequency_hz or 0) / 1e12  # cycles
+    overhead = result.core_parts.index(OVERHEAD)
+    of_overhead = np.minimum(stack[:, overhead], saved)
+    stack[:, overhead] -= of_overhead
+    stack[:, -1] -= saved - of_overhead
+    return replace(result, makespan_ps=result.makespan_ps - saved_ps, core_stack=stack)

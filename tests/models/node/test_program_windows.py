@@ -49,14 +49,27 @@ def test_windows_are_like_parts_and_make_up_the_whole() -> None:
 
 
 @pytest.mark.theory
-def test_windows_fork_once_and_hand_out_chunks_as_their_loop_does() -> None:
-    """Two cores begin a parallel region in 3 ns, and ask 32 times each for one of 64 chunks, at 1 ns."""
+@pytest.mark.parametrize(("length", "num_short"), [(20_000, 0), (15_000, 11), (7_000, 10 + 25)])
+def test_short_windows_are_counted(length: int, num_short: int) -> None:
+    """80,000 instructions in turn; two chunks of 100,000, in eight windows of 12,500 for each core, in 11 of 9,090 or
+    in 25; 16 chunks of 4,000 are never short."""
+    whole = program()
+    assert with_windows(whole, 20 * whole.piece_ps, length).num_short == num_short
+
+
+@pytest.mark.theory
+def test_windows_fork_and_hand_out_chunks_as_their_loop_does() -> None:
+    """Two cores begin a parallel region in 3 ns, once, or for each of eight windows; and ask 32 times each for one of
+    64 chunks, at 1 ns."""
     flags = np.array([LoopFlag.forks, 0, LoopFlag.asked, 0, 0, 0], np.uint8)
     whole = replace(program(), loop_flags=flags)
-    found = with_windows(whole, whole.piece_ps, 1000).program
+    windows = with_windows(whole, whole.piece_ps, 1000)
+    found = windows.program
     assert len(found.loop_flags) == len(found.first_chunk) - 1
     costs = {"fork": "3 ns", "chunk": "1 ns"}
-    assert makespans(found, **costs) == makespans(whole, **costs) == [makespans(whole)[0] + 3000 + 32 * 1000]
+    assert makespans(whole, **costs) == [makespans(whole)[0] + 3000 + 32 * 1000]
+    assert makespans(found, **costs) == [makespans(whole)[0] + 8 * 3000 + 32 * 1000]
+    assert windows.of_loop.tolist() == [1, 1, 1, *[8] * 16, *[4] * 64, 1, 1]
 
 
 @pytest.mark.theory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +13,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3] / "models" / "node"))
 from node_programs import node_program
 
+from manyscale.models.node.detailed import OVERHEAD
 from manyscale.models.node.instance_lines import InstanceLines
-from manyscale.models.node.program.node_program import Action
+from manyscale.models.node.program.node_program import Action, LoopFlag
 from manyscale.models.node.program.regions import cut_at_waits
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import region_counters, region_units
 from manyscale.runner.predict.intervals.open_regions import Before
@@ -111,3 +114,36 @@ def test_a_window_takes_the_longest_chunks_share_of_all_its_cycles(
     assert stack.sum(axis=1) == pytest.approx([cycles, cycles])
     assert stack[1].tolist() == pytest.approx([15, 5, cycles - 20])
     assert stack[0, 2] == max(cycles - 100, 0)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("costs", "flags", "is_part", "saved"),
+    [
+        ({"barrier": "10 ps", "fork": "6 ps"}, 0, True, 10),  # half of two doublings on four cores
+        ({"barrier": "10 ps", "fork": "6 ps"}, LoopFlag.forks, False, 16),
+        ({"barrier": "10 ps", "schedule": "3 ps", "complete": "1 ps"}, 0, True, 12),
+        ({"schedule": "3 ps", "complete": "1 ps"}, 0, False, 0),  # of whole chunks, which the loop takes, too
+        ({"schedule": "3 ps", "chunk": "4 ps"}, 0, True, 0),
+        ({"schedule": "3 ps", "chunk": "4 ps"}, LoopFlag.asked, True, 2),
+    ],
+)
+def test_windows_share_what_their_loop_pays_the_runtime_system_once(
+    costs: dict[str, str], flags: int, is_part: bool, saved: int
+) -> None:
+    """Two windows of a loop, and a loop of its own, of 100 ps each. The creating core has 60 in the runtime system, in
+    which the other waits."""
+    steps = [[(LOOP, 0), (LOOP, 1), (LOOP, 2)], *[[(COMPUTE, 1)]] * 3]
+    program = node_program(steps, loops=[(1, 2), (2, 3), (3, 4)])
+    program = cut_at_waits(replace(program, loop_flags=np.array([flags, 0] * 3, np.uint8)), np.ones(3, np.int64))
+    windows = SimpleNamespace(
+        row_is_part=np.array([False, is_part, is_part, False]), num_windows=2, of_loop=np.array([1, 2, 2, 1])
+    )
+    cell = SimpleNamespace(node=SimpleNamespace(frequency_hz=1e12), runtime=RuntimeSystem.model_validate(costs))
+    opened = SimpleNamespace(regions=SimpleNamespace(windows=windows), cell=cell, cores=4)
+    result = make_dataclass("Result", ["core_parts", "makespan_ps", "core_stack"])(
+        ("base", OVERHEAD, "idle"), np.array([100] * 3), np.array([[240.0, 60, 0], [240, 0, 60]])
+    )
+    found = region_units._without_meetings(opened, SimpleNamespace(program=program, row=np.arange(4)), result, 0, 3)
+    assert found.makespan_ps.tolist() == [100 - saved, 100 - saved, 100]
+    assert found.core_stack.tolist() == [[240, 60 - 2 * saved, 0], [240, 0, 60 - 2 * saved]]

@@ -77,12 +77,18 @@ def test_large_regions_are_cut_into_windows(tmp_path):
     assert rows.num_rows == 3 * 7
     assert np.ptp(to_numpy(rows.column("instructions"))) <= CHUNKS * INSTRUCTIONS
     assert to_numpy(rows.column("instructions")).sum() == 3 * OF_LOOP
-    assert [note.count for note in found.notes if note.code == "regions-in-windows"] == [21]
+    for code in ("regions-in-windows", "short-windows"):
+        assert [note.count for note in found.notes if note.code == code] == [21]
     assert "task_type" in found.table("task_instances").column_names
     assert found.table("task_instances").num_rows == 0
     whole = run(tmp_path / "whole", content | {"sampling": {"intervals": "full"}, "intervals": {"instructions": 200}})
     assert whole.intervals.num_rows == 3  # all regions are the program as it is
     assert found.makespan_seconds > 0.9 * whole.makespan_seconds
+    # windows share a fork and a barrier, of two doublings, and the taking of a chunk: three loops pay them
+    content |= {"runtime": {"barrier": "100 ns", "fork": "50 ns", "schedule": "30 ns"}}
+    paying = run(tmp_path / "paying", content | {"workload": {"path": str(trace)}})
+    cost = paying.makespan_seconds - found.makespan_seconds
+    assert cost == pytest.approx(3 * (2 * (100 + 50) + 30) * 1e-9, rel=0.03)  # windows are not of equal length
 
 
 @pytest.mark.slow
