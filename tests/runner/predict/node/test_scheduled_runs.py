@@ -15,6 +15,8 @@ from rank_events import Recorder
 import manyscale
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.node.rank_part import RankPart
+from manyscale.runner.predict.node.schedule_units import schedule_rank
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.run.questions.factors import NAMES
 from manyscale.runner.shipped import folder
@@ -139,6 +141,20 @@ def test_efficiencies_of_cores_worked_out_by_hand(tmp_path, cli, speed, took):
     assert values["process_efficiency"] == values["scheduling_efficiency"] == 1
     assert values["serial_efficiency"] == pytest.approx(2.5 / 4)
     assert values["thread_load_balance"] == pytest.approx(4 / 6)
+
+
+@pytest.mark.theory
+def test_sleep_takes_as_long_on_a_slow_core_where_the_replay_schedules():
+    """Pieces are told as a core of the speed 1 takes them: 7 ns of sleep on one of half the speed are 3.5 there."""
+    recorder = Recorder(lap_ps=100)
+    with recorder.execute(recorder.create()):
+        recorder.operation()
+    recorder.operation(sleep_ps=7_000)
+    given = {"runtime": {}, "rank": 0, "cores": 2, "scale": [1.0] * 3, "is_simulated": False}
+    part = {"part": RankPart(0, recorder.workload(), 0)}
+    base, slow = (schedule_rank(given | each, part)["piece_ps"] for each in ({}, {"speeds": [0.5, 0.5]}))
+    assert base.max() == 7_000
+    assert slow.tolist() == np.where(base == 7_000, 3_500, base).tolist()
 
 
 @pytest.mark.theory

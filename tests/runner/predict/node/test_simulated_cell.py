@@ -21,13 +21,15 @@ from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.shared import run_kernel
 from manyscale.models.node.shared.run import AnalyticalPhases
-from manyscale.runner.predict.node.cells import analytical_cell, sampled_uncertainty
-from manyscale.runner.predict.node.cells.cell_units import _core_times
+from manyscale.runner.predict.node.cells import analytical_cell, sampled_uncertainty, taskpoint_sampling
+from manyscale.runner.predict.node.cells.cell_units import _at_speed_1, _core_times
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
+from manyscale.runner.predict.node.cells.sampled_kernel import no_lines, skipped_lines
 from manyscale.runner.predict.node.cells.sampled_uncertainty import _depends, _share_of_makespan, relative_half_width
 from manyscale.runner.predict.node.cells.simulated_cell import _by_intervals, _run_before
-from manyscale.runner.predict.node.cells.taskpoint_sampling import MOST_PARTS, _classes_of_pieces
+from manyscale.runner.predict.node.cells.taskpoint_sampling import MOST_PARTS, TaskPointPieces, _classes_of_pieces
 from manyscale.sampling.taskpoint.estimate import ForwardedErrors
+from manyscale.sampling.taskpoint.options import TaskPointChoice
 
 CREATE, COMPUTE, WAIT = Action.create, Action.compute, Action.wait_children
 
@@ -142,6 +144,32 @@ def test_twice_of_what_stale_caches_hide_is_added(monkeypatch: pytest.MonkeyPatc
     cell, result = cell_of(tasks_program(4), 2, [1000] * 4), SimpleNamespace(makespan_ps=np.array([2_000_000]))
     for hidden, expected in ((0.0, 0.01), (50.0, 0.11), (-50.0, 0.11)):
         assert relative_half_width(cell, result, None, hidden) == pytest.approx(expected + 0.5)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("fast_forward", "knows_lines", "hidden"), [("stale", True, 7), ("warm", True, 0), ("stale", False, 0)]
+)
+def test_only_stale_caches_hide_something(
+    monkeypatch: pytest.MonkeyPatch, fast_forward: str, knows_lines: bool, hidden: float
+) -> None:
+    monkeypatch.setattr(taskpoint_sampling, "hidden_cycles", lambda *_: 7.0)
+    monkeypatch.setattr(taskpoint_sampling, "relative_half_width", lambda *given: given[3])
+    cell = cell_of(tasks_program(1), 2, [1000])
+    asked = TaskPointChoice.model_validate({"fast_forward": fast_forward})
+    pieces = TaskPointPieces(cell, 2, asked, np.zeros(2, np.int32), None)
+    one = np.zeros(1, np.int32), np.zeros(1, bool), np.zeros(1, np.int64)
+    pieces.watch(skipped_lines(np.array([0, 0, 1]), *one, 2, 4, 8) if knows_lines else no_lines(2))
+    assert pieces.half_width(cell, None) == hidden
+
+
+@pytest.mark.theory
+def test_times_of_slow_cores_are_told_at_speed_1() -> None:
+    """Of three instances the second ran for 2 us on a core of half the speed; the rank's first core is its node's
+    second."""
+    found = SimpleNamespace(piece_ps=np.full(3, 2e6), row=np.arange(1, 4), arrays={"core": np.array([0, 1, 0])})
+    machine = SimpleNamespace(core_kinds=("fast", "slow"), core_speeds=(4.0, 1.0, 0.5, 0.25))
+    assert _at_speed_1(tasks_program(3), found, machine, {"first_core": 1, "cores": 2}).tolist() == [2e6, 1e6, 2e6]
 
 
 @pytest.mark.theory
