@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from typing import Final
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class LoopFlag(IntFlag):
 
     asked = 1  # its chunks are handed out to whoever asks (dynamic, guided)
     forks = 2  # a parallel region was begun since the loop before
+
+
+# arrays of instances and pieces that stay what they are where some of these become another program
+OF_INSTANCES: Final = ("task_type", "priority", "instance_flags", "instance_id", "num_predecessors")
+OF_PIECES: Final = ("piece_event", "first_segment", "end_segment", "part", "num_parts")
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,11 @@ class NodeProgram:
     num_locks: int
     notes: tuple[Note, ...] = ()
     loop_flags: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for flags of other loops, which kernels would read behind their end."""
+        if self.loop_flags is not None and len(self.loop_flags) != len(self.first_chunk) - 1:
+            raise ValueError(f"flags of {len(self.loop_flags)} loops for {len(self.first_chunk) - 1}")
 
     @property
     def num_instances(self) -> int:

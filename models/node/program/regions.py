@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.program.node_program import OF_INSTANCES, OF_PIECES, Action, NodeProgram
 from manyscale.models.node.program.serial_parts import may_be_left
 
 _WAITS = (Action.loop, Action.barrier, Action.wait_children, Action.end_group)
@@ -78,12 +78,10 @@ def program_of_phases(program: NodeProgram, first: int, end: int) -> tuple[NodeP
     behind = first_row - 1  # rows that move by as many, the initial task stays
     owner, parent = program.piece_instance[piece], program.parent[row]
     edges, flags = program.first_successor[first_row : end_row + 1], program.loop_flags
-    of_instances = ("task_type", "priority", "instance_flags", "instance_id", "num_predecessors")
-    of_pieces = ("piece_ps", "piece_event", "first_segment", "end_segment", "part", "num_parts")
     part = replace(
         program,
-        **{name: getattr(program, name)[row] for name in of_instances},
-        **{name: getattr(program, name)[piece] for name in of_pieces},
+        **{name: getattr(program, name)[row] for name in OF_INSTANCES},
+        **{name: getattr(program, name)[piece] for name in ("piece_ps", *OF_PIECES)},
         step_action=action,
         step_target=target.astype(np.int32),
         first_step=np.concatenate(([0], step_bounds - step_bounds[0] + len(own_steps))),

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.program.node_program import OF_INSTANCES, OF_PIECES, Action, NodeProgram
 from manyscale.models.node.program.regions import may_cut
 
 _MANY_CHUNKS: Final = 8  # chunks of a core in a window of several
@@ -157,13 +157,11 @@ def _assembled(
     owner[is_chunk] = rows_of_chunk
     edges = np.diff(program.first_successor)
     place = np.concatenate((program.phase_first_step - program.first_step[0], [0]))[:-1]
-    of_instances = ("task_type", "priority", "instance_flags", "instance_id", "num_predecessors")
-    of_pieces = ("piece_event", "first_segment", "end_segment", "part", "num_parts")
     parent = program.parent[row].astype(np.int64)
     found = replace(
         program,
-        **{name: getattr(program, name)[row] for name in of_instances},
-        **{name: getattr(program, name)[piece] for name in of_pieces},
+        **{name: getattr(program, name)[row] for name in OF_INSTANCES},
+        **{name: getattr(program, name)[piece] for name in OF_PIECES},
         step_action=action,
         step_target=target.astype(np.int32),
         first_step=np.concatenate(([0], [int(repeated.sum())], int(repeated.sum()) + np.cumsum(counts))),

@@ -49,8 +49,6 @@ _OF_INSTANCES = (
     "instance", "id", "creator", "type", "instructions", "issued", "first_misses", "second_misses", "last_misses",
     "model",
 )  # fmt: skip
-
-
 _SHARE_THAT_PAYS = 0.5  # of the instructions; chosen regions have to be found and begun, too
 
 
