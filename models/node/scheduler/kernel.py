@@ -53,8 +53,9 @@ from manyscale.models.node.scheduler.codes import (
 from manyscale.models.node.scheduler.held_data import take_held, use_data
 from manyscale.models.node.scheduler.learning import note_end, note_piece
 from manyscale.models.node.scheduler.phase import begin_phase
-from manyscale.models.node.scheduler.ready_queues import DATA_REUSE, LEARNED, lowest_bit, put, remove_reused, take
+from manyscale.models.node.scheduler.ready_queues import DATA_REUSE, LEARNED, put, remove_reused, take
 from manyscale.models.node.scheduler.waits import overhead, suspend, synchronise, taken_ps
+from manyscale.models.node.scheduler.waking import become_idle, leave_idle, let_resume, many_ready, resume_all, wake
 
 __all__ = ["CREATES", "DONE", "IDLE", "OPERATION", "PHASE_END", "PIECE", "advance", "begin_phase"]
 
@@ -93,7 +94,7 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
         leave_idle(sch, core)
     while True:
         if node.to_resume >= 0:
-            _resume_all(sch, core)
+            resume_all(sch, core)
         if row < 0:
             code = _begin_next(sch, core, near, time_ps)
             if code != GOES_ON:
@@ -102,8 +103,8 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
             step = sch.instance[row].step
             near = np.int64(core)
             why = np.int64(STARTING)
-        elif _many_ready(sch):
-            _wake(sch, near)
+        elif many_ready(sch):
+            wake(sch, near)
         finished = np.int64(-1)  # an instance that ends by this step
         goes_on_with = row
         if step == sch.instance[row].end_step:
@@ -188,13 +189,13 @@ def _begin_next(sch, core, near, time_ps):  # type: ignore[no-untyped-def]
         me.is_counted = 0
         sch.node[0].num_waking -= 1
     row, cost_ps = _next_row(sch, core)
-    if _many_ready(sch):
-        _wake(sch, near)
+    if many_ready(sch):
+        wake(sch, near)
     if row < 0:
         me.row = -1
         me.instance = -1
         me.why = LOOKING
-        _become_idle(sch, core)
+        become_idle(sch, core)
         return IDLE
     _go_on_with(sch, core, row)
     me.why = STARTING
@@ -224,7 +225,7 @@ def _next_row(sch, core):  # type: ignore[no-untyped-def]
         if knows_data:
             use_data(sch, core, row)
         if node.to_resume >= 0:
-            _resume_all(sch, core)
+            resume_all(sch, core)
         return row, cost_ps
     if knows_data:
         row, stolen = take_held(sch, core), False
@@ -263,7 +264,7 @@ def _next_chunk(sch, core):  # type: ignore[no-untyped-def]
     if loop.next_row == loop.end_row:
         node.open_loop = loop.following
         if owner.waiting == CHUNKS_BEGUN:
-            _let_resume(sch, loop.owner)
+            let_resume(sch, loop.owner)
     return row
 
 
@@ -320,19 +321,19 @@ def _complete(sch, core, row, is_free, time_ps):  # type: ignore[no-untyped-def]
             loop = sch.loop[state.waiter]
             loop.num_running -= 1
             if loop.num_running == 0 and loop.is_awaited:
-                _let_resume(sch, loop.owner)
+                let_resume(sch, loop.owner)
         else:
             above = sch.instance[state.parent]
             above.children -= 1
             if above.children == 0 and above.waiting == CHILDREN:
-                _let_resume(sch, state.parent)
+                let_resume(sch, state.parent)
             if state.waiter >= 0:
                 caller = max(caller, _release_waiters(sch, core, state.waiter, is_free and caller < 0))
         if state.group >= 0:
             group = sch.group[state.group]
             group.count -= 1
             if group.count == 0 and group.waiter >= 0:
-                _let_resume(sch, group.waiter)
+                let_resume(sch, group.waiter)
         for edge in range(state.first_successor, sch.instance[row + 1].first_successor):
             pending = _precede(sch, core, sch.successor[edge] - node.base, pending, time_ps)
         if pending < 0:
@@ -360,7 +361,7 @@ def _release_waiters(sch, core, waiter, is_free):  # type: ignore[no-untyped-def
             waiting.core = core
             caller = waiter
         else:
-            _let_resume(sch, waiter)
+            let_resume(sch, waiter)
         waiter = following
     return caller
 
@@ -378,101 +379,7 @@ def _precede(sch, core, row, pending, time_ps):  # type: ignore[no-untyped-def]
             return row
         if after.flags & UNDEFERRED:
             after.core = sch.instance[after.parent].core
-            _let_resume(sch, row)
+            let_resume(sch, row)
         else:
             put(sch.queues, row, after.level, core, sch.core[core].group)
     return pending
-
-
-@inner_inlined
-def _let_resume(sch, row):  # type: ignore[no-untyped-def]
-    """An instance may go on, or begin, once `_resume_all` is called."""
-    node = sch.node[0]
-    sch.instance[row].following = -1
-    if node.to_resume < 0:
-        node.to_resume = row
-    else:
-        sch.instance[node.last_to_resume].following = row
-    node.last_to_resume = row
-
-
-@separate
-def _resume_all(sch, core):  # type: ignore[no-untyped-def]
-    """What may go on does so when its core is free, or, if it was suspended and is untied, is ready for any."""
-    node = sch.node[0]
-    row = np.int64(node.to_resume)
-    node.to_resume = -1
-    while row >= 0:
-        state = sch.instance[row]
-        following = np.int64(state.following)
-        me = sch.core[state.core]
-        if state.flags & _UNTIED and state.waiting != NOTHING:
-            place = state.core if sch.queues.control[0].policy == DATA_REUSE else core
-            put(sch.queues, row, state.level, place, me.group)
-        else:
-            state.following = -1
-            if me.first_resumed < 0:
-                me.first_resumed = row
-            else:
-                sch.instance[me.last_resumed].following = row
-            me.last_resumed = row
-            if me.is_idle:
-                leave_idle(sch, state.core)
-                sch.woken[sch.num_woken[0]] = state.core
-                sch.num_woken[0] += 1
-        state.waiting = NOTHING
-        row = following
-
-
-@inner_inlined
-def _become_idle(sch, core):  # type: ignore[no-untyped-def]
-    sch.core[core].is_idle = 1
-    sch.idle[core >> 6] |= np.uint64(1) << np.uint64(core & 63)
-    sch.node[0].num_idle += 1
-
-
-@inner_inlined
-def leave_idle(sch, core):  # type: ignore[no-untyped-def]
-    sch.core[core].is_idle = 0
-    sch.idle[core >> 6] &= ~(np.uint64(1) << np.uint64(core & 63))
-    sch.node[0].num_idle -= 1
-
-
-@inner_inlined
-def _many_ready(sch):  # type: ignore[no-untyped-def]
-    """Whether a core is idle although more is ready than those that were woken will take."""
-    node = sch.node[0]
-    return node.num_idle > 0 and sch.queues.control[0].length + node.num_chunks > node.num_waking
-
-
-@separate
-def _wake(sch, near):  # type: ignore[no-untyped-def]
-    """Wake idle cores until there is one for each ready instance: by data reuse ``near`` itself or one that shares its
-    last cache, else the lowest."""
-    while _many_ready(sch):
-        core = np.int64(-1)
-        if sch.queues.control[0].policy == DATA_REUSE:
-            core = _idle_near(sch, near)
-        if core < 0:
-            at = 0
-            while sch.idle[at] == 0:
-                at += 1
-            core = (at << 6) + lowest_bit(sch.idle[at])
-        leave_idle(sch, core)
-        sch.core[core].is_counted = 1
-        sch.node[0].num_waking += 1
-        sch.woken[sch.num_woken[0]] = core
-        sch.num_woken[0] += 1
-
-
-@inner
-def _idle_near(sch, near):  # type: ignore[no-untyped-def]
-    """An idle core that shares the last cache of another, itself first; -1 if there is none. O(cores / 64)."""
-    if sch.core[near].is_idle:
-        return near
-    group = sch.core[near].group
-    for at in range(sch.idle.shape[0]):
-        word = sch.idle[at] & sch.sharers[group, at]
-        if word != 0:
-            return (at << 6) + lowest_bit(word)
-    return np.int64(-1)
