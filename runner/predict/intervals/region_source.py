@@ -197,9 +197,17 @@ class RegionSource(NodeSource):
             return []
         text = (
             f"{windows.num_cut} loops and serial parts that are larger than regions are cut into {windows.num_windows} "
-            "windows; of loops cut into like parts, what cores wait for each other at the ends takes no time"
+            "windows"
         )
-        found = [changes("regions-in-windows", text, self._place, windows.num_windows, Errs.short)]
+        ways = []
+        if windows.row_is_part.any():
+            text += "; of loops cut into like parts, what cores wait for each other at the ends takes no time"
+            ways.append(Errs.short)
+        if np.any((windows.of_loop > 1) & ~windows.row_is_part):
+            text += "; at the end of each window of consecutive chunks cores wait for each other"
+            ways.append(Errs.long)
+        errs = ways[0] if len(ways) == 1 else Errs.unknown
+        found = [changes("regions-in-windows", text, self._place, windows.num_windows, errs)]
         if windows.num_short:
             every = SHORT * self._case.study.mapping.cores_per_rank
             text = (

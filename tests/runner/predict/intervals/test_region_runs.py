@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from region_traces import CHUNKS, EXECUTIONS, INSTRUCTIONS, loops
 import manyscale
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.intervals.region_source import RegionSource
 from manyscale.runner.shipped import folder
 
 OF_LOOP = CHUNKS * EXECUTIONS * INSTRUCTIONS
@@ -162,3 +164,22 @@ def test_what_makes_no_sense_is_refused_in_one_line(tmp_path, changes, message):
         run(tmp_path, content)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("is_part", "of_loop", "errs"),
+    [
+        ([1, 1, 0], [2, 2, 1], "too short"),
+        ([0, 0, 0], [1, 2, 2], "too long"),
+        ([1, 1, 0], [2, 2, 2], ""),
+        ([0], [1], ""),
+    ],
+)
+def test_windows_say_which_way_their_ends_err(is_part, of_loop, errs):
+    """Parts of chunks wait too little, consecutive chunks too often, and serial parts for nobody."""
+    windows = SimpleNamespace(
+        num_windows=2, num_cut=1, num_short=0, row_is_part=np.array(is_part, bool), of_loop=np.array(of_loop)
+    )
+    source = SimpleNamespace(_regions=SimpleNamespace(windows=windows), _place="app")
+    assert [note.errs for note in RegionSource._of_windows.fget(source)] == [errs]
