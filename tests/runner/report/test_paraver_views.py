@@ -31,6 +31,9 @@ def test_a_trace_has_the_views_that_it_has_something_for(tmp_path: Path) -> None
         paraver.write(result, tmp_path / str(number))
         names.append(sorted(path.name.split(".")[1] for path in (tmp_path / str(number)).glob("*.cfg")))
     assert names == [["timeline"], ["task-times", "timeline"], ["task-counters", "task-ipc", "task-times", "timeline"]]
+    for path in tmp_path.glob("*/*.task-times.cfg"):
+        text = path.read_text()
+        assert all(f"window_filter_module evt_type 1 {kind}\n" in text for kind in (63910004, 63910005))
 
 
 @pytest.mark.contract

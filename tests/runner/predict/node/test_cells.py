@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from rank_events import Recorder
 
+from manyscale.models.workload import detail_tables, task_tables
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node.cells.cell_units import check_machine
 from manyscale.runner.predict.node.cells.plan import WHOLE, detailed_segments, plan_cells
+from manyscale.runner.predict.node.rank_part import _BY_RANK, _INSTRUCTIONS, _STATIC
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import build_machine, target_named
 
@@ -81,3 +83,10 @@ def test_cores_with_several_threads_are_refused():
     content["node"]["core"]["hardware_threads"] = 2
     with pytest.raises(UserError, match=r"one thread each, not 2 \(node.core.hardware_threads\)"):
         check_machine(build_machine(dict(content), "marenostrum3"))
+
+
+@pytest.mark.contract
+def test_a_rank_s_part_has_every_table_of_its_tasks_and_code():
+    """One that is forgotten is empty in its units, and nothing says so. Counters are read by no model of a node."""
+    every = {*task_tables.SCHEMAS, *detail_tables.SCHEMAS}
+    assert every - {*_BY_RANK, *_STATIC, *_INSTRUCTIONS} == {"task_counters", "chunk_counters"}
