@@ -1,8 +1,10 @@
 """Some of the lines of pieces, which stand for all of them where pieces use many.
 
-One line in ``every`` (2, 4 or 8), by a hash of its number, is followed in caches of so much less: SHARDS (Waldspurger
-et al., "Efficient MRC construction with SHARDS", FAST 2015). What is counted of them counts ``every`` times. How many
-are left of a piece varies, by a quarter where 16 are, which evens out over pieces.
+One line in ``every`` (2, 4 or 8) is followed in caches of so much less: SHARDS (Waldspurger et al., "Efficient MRC
+construction with SHARDS", FAST 2015). Of each ``every`` neighbours it is one, by a hash of their place: of arrays as
+many are there as should be, and of lines in any equal distances about as many. What is counted of them counts ``every``
+times. How many are left of a piece whose lines lie anywhere varies, by a quarter where 16 are, which evens out over
+pieces.
 
 What hangs on the lines beside one that is followed is not known of it. How often DRAM's rows are opened is counted once
 for a memory, over all lines of each piece (``opened_rows``).
@@ -15,13 +17,13 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels.hashing import mix
 from manyscale.models.machine import Node
 from manyscale.models.node.shared.piece_lines import COLUMNS, PieceLines
 
 _ENOUGH: Final = 16  # lines of a piece, in the mean: see above
 _LEAST: Final = 30_000  # uses of lines by all pieces: some milliseconds, of which nothing is to be gained
 _MOST_SHIFT: Final = 3  # one in 8: of a cache of 512 lines (32 KiB), one is left for each epoch of each class of sets
-_FACTOR: Final = 0x9E3779B97F4A7C15  # 2^64 by the golden ratio (Knuth, TAOCP 3, 6.4)
 
 
 def few_lines(lines: PieceLines) -> PieceLines:
@@ -31,8 +33,8 @@ def few_lines(lines: PieceLines) -> PieceLines:
     every = 1 << min(int(np.log2(most)), _MOST_SHIFT)
     if every == 1:
         return lines
-    mixed = lines.line_number.astype(np.uint64) * np.uint64(_FACTOR)
-    is_kept = (mixed >> np.uint64(40)) % np.uint64(every) == 0
+    group, place = np.divmod(lines.line_number.astype(np.uint64), np.uint64(every))
+    is_kept = mix.py_func(group, np.uint64(1)) % np.uint64(every) == place
     there = is_kept[lines.line]
     place, before = np.cumsum(is_kept) - 1, np.concatenate(([0], np.cumsum(there)))
     kept = np.flatnonzero(is_kept)

@@ -51,6 +51,15 @@ def test_a_loop_over_lines_hits_if_they_fit_and_else_never(num_lines: int, hits:
 
 
 @pytest.mark.theory
+def test_lines_in_equal_distances_are_sampled_as_any_others() -> None:
+    """Columns of matrices: within five deviations of a draw of each line. A product with the golden ratio keeps a
+    quarter of these where 748 lines lie between."""
+    assert few_lines(loop(4096)).num_lines == 4096 / 4  # one of each four neighbours
+    kept = [few_lines(loop(4096, step)).num_lines for step in (*range(1, 34), 748, 1024, 1053, 1496, 4096, 7037)]
+    assert np.abs(np.array(kept) - 4096 / 4).max() < 5 * (4096 / 4 * 3 / 4) ** 0.5
+
+
+@pytest.mark.theory
 @pytest.mark.parametrize(("step", "share"), [(1, 1 / 16), (16 * 2 * 4, 1.0)])
 def test_rows_of_memory_are_counted_over_all_lines(step: int, share: float) -> None:
     """DRAM has rows of 16 lines: one after the other, or each with a row of its own of one bank."""

@@ -28,7 +28,7 @@ from manyscale.models.node.shared.piece_lines import PieceLines, lines_of_pieces
 from manyscale.models.node.shared.piece_lines_kernel import STORED
 from manyscale.models.node.shared.windows import windows_from, windows_of_pieces
 from manyscale.models.workload import Workload
-from manyscale.models.workload.notes import Note, changes, informs, percent
+from manyscale.models.workload.notes import Note, changes, percent
 from manyscale.runner.predict.node.cells.open_cell import OpenCell
 from manyscale.runner.predict.stored_arrays import noted, notes_of, stored
 from manyscale.runner.predict.units import Arrays
@@ -91,7 +91,7 @@ def predict(cell: OpenCell, parameters: Mapping[str, Any], arrays: Arrays) -> Pr
     notes = notes_of([arrays])
     if lines.every > 1:
         text = f"one line in {lines.every} stands for all that task instances use, in caches of so much less"
-        notes.append(informs("lines-sampled", text, count=lines.every))
+        notes.append(changes("lines-sampled", text, count=lines.every))
     if parameters["detailed"]["caches"] != "cold":
         notes += _run_before(cell, cores, seed, lines, caches, held)
     phases = analytical.run_phases(

@@ -30,7 +30,7 @@ from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 
 KIND: Final = "node-profile"
-VERSION: Final = 8  # raised when results change, by a change of the profile or of how programs are built, too
+VERSION: Final = 9  # raised when results change, by a change of the profile or of how programs are built, too
 
 
 def wanted(study: Study) -> dict[str, bool]:
