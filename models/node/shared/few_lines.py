@@ -19,6 +19,7 @@ import numpy as np
 from manyscale.models.kernels import allocation_free
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.machine import Node
+from manyscale.models.node.shared.occupancy_kernel import bank_and_row
 from manyscale.models.node.shared.piece_lines import COLUMNS, PieceLines
 
 _ENOUGH: Final = 16  # lines of a piece, in the mean: see above
@@ -81,10 +82,7 @@ def _count(first, end, line, line_number, channels, banks, shift, open_row, resu
     for piece in range(first.shape[0]):
         opened = 0.0
         for k in range(first[piece], end[piece]):
-            number = line_number[line[k]]
-            row = (number // channels) >> shift
-            bank = row % banks + number % channels * banks
-            row //= banks
+            bank, row = bank_and_row(line_number[line[k]], channels, banks, shift)
             if open_row[bank] != row:
                 open_row[bank] = row
                 opened += 1.0

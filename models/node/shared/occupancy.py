@@ -2,10 +2,9 @@
 
 Caches that the same cores share are a *tier*: of most machines the private ones are the first, the shared one is the
 second. An instance of a tier is one LRU stack (Mattson et al., IBM Systems Journal 9(2), 1970): a cache of C lines
-holds
-what lies less than C deep. Lines whose sets have about as many lines of the program belong together in one of some
-classes, each with a stack of its own that has its sets' share of the cache: where few sets have to hold many lines,
-these go earlier. A stack is kept in *epochs* of some lines: of each line the epoch of its last use, of each
+holds what lies less than C deep. Lines whose sets have about as many lines of the program belong together in one of
+some classes, each with a stack of its own that has its sets' share of the cache: where few sets have to hold many
+lines, these go earlier. A stack is kept in *epochs* of some lines: of each line the epoch of its last use, of each
 epoch how many lines were used last in it, of each cache the oldest epoch that still fits. So a use costs O(1), and is
 exact to an epoch, 1/16 of the class's part of the tier's smallest cache.
 
@@ -14,10 +13,10 @@ last tier does not hold comes from a core that wrote it, if that still holds it,
 was modified has been written back.
 
 Assumptions: sets of a class are one fully associative LRU cache; a piece uses its lines when it begins, all at once;
-uses inside a piece
-but the first of each line are the core's matter (costs.py); a cache further out sees only what nearer ones lack; an
-exclusive one holds its lines beside theirs. The nearest prefetcher follows first uses that miss the levels before its
-own, from piece to piece; what it fetches is there in time, and what it fetches in vain takes nothing.
+uses inside a piece but the first of each line are the core's matter (costs.py); a cache further out sees only what
+nearer ones lack; an exclusive one holds its lines beside theirs. The nearest prefetcher follows first uses that miss
+the levels before its own, from piece to piece; what it fetches is there in time, and what it fetches in vain takes
+nothing.
 
 Memory: 12 B a slot; a core's private caches have four slots a line, or one a line that there is.
 """
@@ -44,7 +43,7 @@ LINE: Final = np.dtype(
         ("used", "i4"),
         ("writer", "i2"),
         ("user", "i2"),
-        ("sockets", "u1"),  # a bit for each whose cores have used it since it was written
+        ("sockets", "u1"),  # a bit for each whose cores have used it since it was written; one bit for all beyond 7
         ("dirty", "u1"),  # MODIFIED, and OWNED as long as its writer's private caches have the only copy that counts
         ("visits", "u1"),  # by who used it last
         ("shared", "u1"),
@@ -109,9 +108,7 @@ class Occupancy(NamedTuple):
     socket: np.ndarray
     running: np.ndarray  # int64[cores]: number of the piece that each executes, 0 for none
     kind: np.ndarray  # uint8[tiers, lines]: class of each line
-    loaded: (
-        np.ndarray
-    )  # float64[levels + 2]: of the piece that began last, loaded lines by the level that they wait for
+    loaded: np.ndarray  # float64[levels + 2]: of the last piece, loaded lines by the level that they wait for
     stored: np.ndarray  # float64[levels + 2]: lines stored to first
     prefetcher: np.ndarray  # record, see memory/system.py; ``ways`` is the number of its level here
     stream: np.ndarray

@@ -249,19 +249,22 @@ def _is_far(occ, core, number):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
+def bank_and_row(line, channels, banks, row_shift):  # type: ignore[no-untyped-def]
+    """Of a line of main memory: its bank, of those of all channels, and its row there."""
+    row = (line // channels) >> row_shift
+    return row % banks + line % channels * banks, row // banks
+
+
+@inner_inlined
 def _opens_row(occ, core, number, is_far):  # type: ignore[no-untyped-def]
     """Whether a line's bank has another row open, if lines come in the order of pieces; it has its row then. O(1)."""
     control = occ.control[0]
-    line = occ.line_number[number]
-    rest, channel = line // control.channels, line % control.channels
-    row = rest >> control.row_shift
-    bank = row % control.banks + channel * control.banks
+    bank, row = bank_and_row(occ.line_number[number], control.channels, control.banks, control.row_shift)
     if control.sockets > 1:
         home = occ.socket[core]
         if is_far:
             home = (home + 1) % control.sockets
         bank += home * control.channels * control.banks
-    row //= control.banks
     if occ.row_of[bank] == row:
         return False
     occ.row_of[bank] = row

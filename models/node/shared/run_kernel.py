@@ -34,8 +34,7 @@ NEVER: Final = np.inf
 
 # Of a core: ``left`` instructions of its piece, each of ``cycles``; per instruction: ``lines`` of main memory, with
 # those written back, ``read`` without them, ``rows`` opened if nobody disturbs, ``ported`` lines of the first shared
-# cache, ``slope`` cycles for
-# each that these wait. ``due``: when it is to be advanced, in ps; ``begin``: of its piece.
+# cache, ``slope`` cycles for each that these wait. ``due``: when it is to be advanced, in ps; ``begin``: of its piece.
 CORE: Final = np.dtype(
     [
         ("kind", "i8"), ("left", "f8"), ("cycles", "f8"), ("lines", "f8"), ("read", "f8"), ("rows", "f8"),
