@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from manyscale.models.workload.notes import changes
-from manyscale.runner.run.plans import tasks
+from manyscale.runner.predict.node.cells import analytical_cell
 from manyscale.runner.shipped import folder
 
 EXAMPLE = folder() / "multizone-8-detail.tar.zst"
@@ -20,13 +20,13 @@ EXAMPLE = folder() / "multizone-8-detail.tar.zst"
 def test_a_plan_of_a_trace(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lazy, one core, nothing settles: 2 instances warm up, then the first 3 of each class are samples. What the core
     says of the code is told."""
-    lost, response = changes("instructions-unknown", "of 3 blocks"), tasks.core_response
+    lost, costs = changes("instructions-unknown", "of 3 blocks"), analytical_cell.piece_costs
 
     def told(*given: Any, **named: Any) -> Any:
-        found, notes = response(*given, **named)
+        found, notes = costs(*given, **named)
         return found, (*notes, lost)
 
-    monkeypatch.setattr(tasks, "core_response", told)
+    monkeypatch.setattr(analytical_cell, "piece_costs", told)
     rules = ["cores=1", "period=lazy", "warm_up=2", "history=3", "rare=0", "longest=null", "scope=class"]
     rules += ["settle=0", "resample_warm_up=0", "admit=finish"]
     given = [part for rule in rules for part in ("--set", rule)]
