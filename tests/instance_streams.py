@@ -66,5 +66,5 @@ def _program(piece_instance: np.ndarray, num_instances: int) -> NodeProgram:
     empty, count = np.zeros(0, np.int64), len(piece_instance)
     values: dict[str, object] = dict.fromkeys(NodeProgram.__dataclass_fields__, empty)
     values |= {"piece_instance": piece_instance, "parent": np.zeros(num_instances, np.int32)}
-    values |= {"piece_ps": np.zeros(count, np.int64)}
+    values |= {"piece_ps": np.zeros(count, np.int64), "loop_flags": None}
     return NodeProgram(**(values | {"rank": 0, "num_cores": 1, "num_locks": 0, "notes": ()}))  # type: ignore[arg-type]

@@ -79,11 +79,13 @@ def pieces(path: Path) -> Iterator[np.ndarray]:
     for content in _contents(path):
         content = left + content
         whole = len(content) - len(content) % RECORD.itemsize
+        left = content[whole:]
+        if not whole:
+            continue
         records = np.frombuffer(content, RECORD, whole // RECORD.itemsize)
-        if at == 0 and len(records):
+        if at == 0:
             _check_header(path, records)
         at += len(records)
-        left = content[whole:]
         yield records
     if left:
         raise UserError(f"{path}: record {at}: the file ends inside it; copy it again")

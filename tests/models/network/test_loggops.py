@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -240,9 +241,13 @@ class TestErrors:
             timeline(schedule(tmp_path, text))
 
     def test_circle(self, tmp_path):
-        text = "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 1\na requires b\nb requires a\n}\n"
+        """Of a workload that is no GOAL file, whose reader refuses one."""
+        read = schedule(tmp_path, "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 1\na requires b\n}\n")
+        known = read.tables["dependencies"]
+        turned = known.rename_columns(["rank", "requires", "operation_id", "on_start"]).select(known.column_names)
+        both = {"dependencies": pa.concat_tables([turned, known]).sort_by("operation_id").cast(known.schema)}
         with pytest.raises(ReplayError, match="requires itself"):
-            timeline(schedule(tmp_path, text))
+            timeline(replace(read, tables={**read.tables, **both}))
 
     def test_message_that_nobody_receives(self, tmp_path):
         text = "num_ranks 2\nrank 0 {\na: calc 5\nb: calc 1\nsend 8b to 1 tag 3\nb irequires a\n}\nrank 1 {\n}\n"
