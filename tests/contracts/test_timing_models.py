@@ -21,7 +21,10 @@ from manyscale.testing import ContractError, check_timing_model
 pytestmark = pytest.mark.contract
 KERNEL = Path(__file__).parents[1] / "data" / "node" / "vector_operation-coarse-detailed.tar.zst"
 CORES = {"workload": {"path": str(KERNEL)}, "target": "marenostrum3"}
-STUDIES = {"burst": {}, "amm": CORES, "interval": CORES, "detailed": CORES}
+# Costs of lines are told from windows, each of which loses or gains up to a latency at its edges: 0.06 % of this
+# program's time, of which the lines that wait hardly take any.
+SAMPLED = {**CORES, "within": 1e-3}
+STUDIES = {"burst": {}, "amm": CORES, "interval": SAMPLED, "detailed": CORES}
 
 
 @pytest.mark.slow
