@@ -13,7 +13,7 @@ import numpy as np
 from manyscale.models.kernels import read_only
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.node import instance_lines_kernel as kernel
-from manyscale.models.node.instance_profile_kernel import move_pages
+from manyscale.models.node.instance_profile import twice_the_pages
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream, sums_of_pieces
 
 
@@ -70,12 +70,8 @@ def lines_of_instances(
         elif full == kernel.LINES:
             work = work._replace(of_line=_longer(work.of_line))
         else:
-            keys, lines = work.page_keys, work.page_lines
-            work = work._replace(
-                page_keys=np.full(2 * len(keys), -1, np.int64),
-                page_lines=np.full((2 * len(keys), lines.shape[1]), -1, np.int32),
-            )
-            move_pages(keys, lines, work.page_keys, work.page_lines)
+            keys, lines = twice_the_pages(work.page_keys, work.page_lines)
+            work = work._replace(page_keys=keys, page_lines=lines)
     end = int(work.first_line[-1])
     return InstanceLines(
         line_bytes, work.first_line, work.line[:end].copy(), work.written[:end].copy(),

@@ -120,6 +120,13 @@ def _longer(column: np.ndarray) -> np.ndarray:
     return np.concatenate((column, np.empty_like(column)))
 
 
+def twice_the_pages(keys: np.ndarray, lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The table of pages with room for as many more."""
+    more = np.full(2 * len(keys), -1, np.int64), np.full((2 * len(keys), lines.shape[1]), -1, np.int32)
+    kernel.move_pages(keys, lines, *more)
+    return more
+
+
 def _lines(addresses: np.ndarray, line_shift: int) -> tuple[np.ndarray, np.ndarray]:
     """(number of each access's line int32[accesses], what lines these are int64[lines])."""
     numbers = kernel.no_line_numbers(len(addresses))
@@ -131,12 +138,8 @@ def _lines(addresses: np.ndarray, line_shift: int) -> tuple[np.ndarray, np.ndarr
         if done["lines"] == len(numbers.line_number):
             numbers = numbers._replace(line_number=_longer(numbers.line_number))
         else:
-            keys, lines = numbers.page_keys, numbers.page_lines
-            numbers = numbers._replace(
-                page_keys=np.full(2 * len(keys), -1, np.int64),
-                page_lines=np.full((2 * len(keys), lines.shape[1]), -1, np.int32),
-            )
-            kernel.move_pages(keys, lines, numbers.page_keys, numbers.page_lines)
+            keys, lines = twice_the_pages(numbers.page_keys, numbers.page_lines)
+            numbers = numbers._replace(page_keys=keys, page_lines=lines)
 
 
 def _begin_order(piece: np.ndarray, first_piece: np.ndarray) -> np.ndarray:
