@@ -13,8 +13,8 @@ import numpy as np
 
 from manyscale.models.cpu.branch_predictor import mispredicts
 from manyscale.models.kernels import allocation_free, by_reference
-from manyscale.models.node.core.code import RESULT
-from manyscale.models.node.core.kernel import begin_block, do_access, end_block, enters_at, latest_of
+from manyscale.models.node.core.kernel import begin_block, end_block
+from manyscale.models.node.core.window_kernel import do_node
 from manyscale.models.node.memory.kernel import touch
 
 
@@ -52,15 +52,7 @@ def run_to_marks(cores, mem, mark, cycle, stack, counts):  # type: ignore[no-unt
                     c.block = -1  # it has ended
                     return
             begin_block(cores, 0)
-        node = cores.code.node[c.node]
-        c.node += 1
-        if node.kind == RESULT:
-            cores.value[0, node.place] = latest_of(cores, 0, node.first_term, node.end_term, c.base + node.entry)
-            continue
-        block = cores.code.block[c.block]
-        enters = enters_at(cores, 0, node, block)
-        c.base = max(c.base, enters - node.offset * block.slot)
-        do_access(cores, mem, 0, node, enters)
+        do_node(cores, mem)
 
 
 @allocation_free

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from manyscale.models.kernels import inner
+from manyscale.models.kernels import inner, inner_inlined
 from manyscale.models.node.core.code import RESULT
 from manyscale.models.node.core.kernel import do_access, end_block, enters_at, latest_of
 from manyscale.models.node.memory.cache_rows import FLAG_BITS, insert, set_begin
@@ -23,6 +23,21 @@ def _begin_block(cores, windows):  # type: ignore[no-untyped-def]
     c.node, c.end_node = block.first_node, block.end_node
 
 
+@inner_inlined
+def do_node(cores, mem):  # type: ignore[no-untyped-def]
+    """The next node of core 0's block: a result, or an access. O(its terms)."""
+    c = cores.core[0]
+    node = cores.code.node[c.node]
+    c.node += 1
+    if node.kind == RESULT:
+        cores.value[0, node.place] = latest_of(cores, 0, node.first_term, node.end_term, c.base + node.entry)
+        return
+    block = cores.code.block[c.block]
+    enters = enters_at(cores, 0, node, block)
+    c.base = max(c.base, enters - node.offset * block.slot)
+    do_access(cores, mem, 0, node, enters)
+
+
 @inner
 def run_to_execution(cores, mem, windows, end):  # type: ignore[no-untyped-def]
     """Until execution ``end``: when all before it has left. O(accesses and executions)."""
@@ -35,15 +50,7 @@ def run_to_execution(cores, mem, windows, end):  # type: ignore[no-untyped-def]
             if c.execution == end:
                 return max(c.commit + (c.position - 1 - c.commit_position) * cores.limits[0].spacing, c.base)
             _begin_block(cores, windows)
-        node = cores.code.node[c.node]
-        c.node += 1
-        if node.kind == RESULT:
-            cores.value[0, node.place] = latest_of(cores, 0, node.first_term, node.end_term, c.base + node.entry)
-            continue
-        block = cores.code.block[c.block]
-        enters = enters_at(cores, 0, node, block)
-        c.base = max(c.base, enters - node.offset * block.slot)
-        do_access(cores, mem, 0, node, enters)
+        do_node(cores, mem)
 
 
 @inner
