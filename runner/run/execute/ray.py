@@ -11,20 +11,11 @@ ended, and counts as lost. Units whose shards run side by side are left to gangs
 
 from __future__ import annotations
 
-import logging
 import math
 import os
-import secrets
-import shutil
-import signal
-import socket
-import sys
-import sysconfig
-import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -35,11 +26,11 @@ from manyscale.runner.predict.units import Outcome, WorkUnit
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.run.execute.ray_gangs import Gangs
 from manyscale.runner.run.execute.ray_pulse import THREAD, Pulse, SilentWorkerError
+from manyscale.runner.run.execute.ray_start import ONE_THREAD, Connection
 from manyscale.runner.run.execute.ray_workers import (
     START_TIMEOUT_SECONDS,
     Shard,
     check_versions,
-    first_line,
     last_line,
     losses,
     reason_of,
@@ -53,10 +44,6 @@ CALLS_IN_FLIGHT: Final = 2  # per worker
 CALLS_PER_WORKER: Final = 4  # at least, for an even load
 UNITS_PER_CALL: Final = 256  # at most on average, so that progress shows: about 0.1 s of file writing
 WEIGHT_PER_CALL: Final = 50_000_000  # at most, unless one unit is heavier: some seconds of replay
-CONNECT_TIMEOUT_SECONDS: Final = 5.0
-_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-_own_authentication: Final[dict[str, str]] = {}  # empty until a cluster of our own is started
-_HOW_TO_START: Final = "start one with: ray start --head --port=6379"
 
 
 @dataclass(eq=False)
@@ -103,10 +90,12 @@ class RayExecutor:
             num_workers = num_workers or settings.num_workers
         self._address = address or os.environ.get("RAY_ADDRESS") or "local"
         self._wanted_workers = num_workers
-        self._object_store_bytes = settings.object_store_memory_bytes if settings is not None else None
-        self._temp_dir = settings.temp_dir if settings is not None else None
-        self._owned_temp_dir: Path | None = None
-        self._owns_ray = False
+        self._connection = Connection(
+            self._address,
+            num_workers,
+            settings.object_store_memory_bytes if settings is not None else None,
+            settings.temp_dir if settings is not None else None,
+        )
         self._num_workers = 0  # known once started
         self._workers: dict[int, _Worker] = {}
         self._pulse = pulse or Pulse()
@@ -114,8 +103,6 @@ class RayExecutor:
         self._num_stillborn = 0  # workers in a row that were lost before they were ready
         self._calls: dict[Any, _Call] = {}  # by the reference of the result, in order of submission
         self._inputs: dict[str, tuple[Any, Any]] = {}  # name -> value, reference
-        if self._address not in ("local", "auto"):
-            _check_reachable(self._address)
 
     @property
     def hear(self) -> Callable[[str, float], None] | None:
@@ -132,14 +119,11 @@ class RayExecutor:
         """Start or join Ray; ``map`` does it when there is work. Raises UserError if there is nothing to join."""
         if self._num_workers:
             return
-        environment = _authentication() if self._starts_own() else {}
-        with _environment(environment), _keeping_sigterm(defer=self._starts_own()):
-            import ray  # reads RAY_AUTH_MODE and the token once, on import
+        self._connection.open()
+        import ray
 
-            if not ray.is_initialized():
-                self._initialise(ray)
         num_cpus = int(ray.cluster_resources().get("CPU", 0))
-        if self._owns_ray and self._starts_own() and self._wanted_workers is None:
+        if self._connection.is_own and self._wanted_workers is None:
             num_cpus = min(num_cpus, len(usable_cpus()))
         wanted = self._wanted_workers or num_cpus
         if wanted > num_cpus or num_cpus < 1:
@@ -149,64 +133,13 @@ class RayExecutor:
             )
         self._num_workers = wanted
 
-    def _starts_own(self) -> bool:
-        return self._address == "local"
-
-    def _initialise(self, ray: Any) -> None:
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        try:
-            if self._starts_own():
-                with _environment(_ONE_THREAD | {"PYTHONPATH": _python_path(), "RAY_USAGE_STATS_ENABLED": "0"}):
-                    ray.init(
-                        "local",
-                        num_cpus=self._wanted_workers,
-                        object_store_memory=self._object_store_bytes,
-                        include_dashboard=False,
-                        _temp_dir=self._choose_temp_dir(),
-                        **quiet,
-                    )
-            else:
-                ray.init(self._address, **quiet)
-        except BaseException as error:  # SystemExit included: so Ray ends where a port answers but not as Ray
-            ray.shutdown()
-            self._remove_temp_dir()
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            if self._starts_own():
-                raise RunError(f"Ray did not start ({first_line(error)}); run with --executor local") from None
-            raise UserError(_not_joined(self._address, error)) from None
-        self._owns_ray = True
-
-    def _choose_temp_dir(self) -> str | None:
-        """Ray's folder for sockets and logs: named by the host file or RAY_TMPDIR, else one that goes with the
-        executor (Ray's own default is shared between users and tells ``auto`` of others to join this cluster)."""
-        if self._temp_dir is not None:
-            self._temp_dir.mkdir(parents=True, exist_ok=True)
-            return str(self._temp_dir)
-        if root := os.environ.get("RAY_TMPDIR"):
-            Path(root, "ray").mkdir(parents=True, exist_ok=True)  # Ray does not make it
-            return None
-        short = len(tempfile.gettempdir()) <= 30  # paths of sockets have at most 107 characters, Ray adds 65
-        self._owned_temp_dir = Path(tempfile.mkdtemp(prefix="ray-", dir=None if short else "/tmp"))
-        return str(self._owned_temp_dir)
-
-    def _remove_temp_dir(self) -> None:
-        if self._owned_temp_dir is not None:
-            shutil.rmtree(self._owned_temp_dir, ignore_errors=True)
-            self._owned_temp_dir = None
-
     def close(self) -> None:
         """End the workers, whatever they are doing, and Ray if it was started here."""
         for worker in list(self._workers.values()):
             self._dismiss(worker)
         self._inputs.clear()
         self._num_workers = 0
-        if self._owns_ray:
-            import ray
-
-            ray.shutdown()
-            self._owns_ray = False
-        self._remove_temp_dir()
+        self._connection.close()
 
     # Running units
 
@@ -270,8 +203,8 @@ class RayExecutor:
     def _actor_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
         options["concurrency_groups"] = {THREAD: 1}
-        if not (self._owns_ray and self._starts_own()):  # workers of our own cluster have inherited these
-            options["runtime_env"] = {"env_vars": _ONE_THREAD}
+        if not self._connection.is_own:  # workers of our own cluster have inherited these
+            options["runtime_env"] = {"env_vars": ONE_THREAD}
         return options
 
     def _hire(self, num_unfinished: int) -> None:
@@ -409,83 +342,3 @@ def _leave_token(store: Store) -> str:
     name = f".token-{uuid.uuid4().hex}"
     (store.root / name).touch()
     return name
-
-
-def _authentication() -> dict[str, str]:
-    """What keeps others out of a cluster of our own, whose ports anybody on the network can reach: a token of this
-    process, since Ray takes it once. The user's own settings come first."""
-    if "RAY_AUTH_MODE" in os.environ:
-        return {}
-    if "ray" not in sys.modules:
-        _own_authentication.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-    return dict(_own_authentication)
-
-
-@contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables, for processes started inside; then as before."""
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _keeping_sigterm(defer: bool) -> Iterator[None]:
-    """Ray takes SIGTERM for itself; in the end it is with whoever had taken it before. With ``defer`` one that comes
-    meanwhile is told then: where Ray's start is cut short, processes of it go on for a minute and more. (Ray also sends
-    it to itself, where it cannot join a cluster.)"""
-    before, take = signal.getsignal(signal.SIGTERM), signal.signal
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    if defer:
-        take(signal.SIGTERM, lambda number, _frame: came.append(number))
-
-        def take_others(signalnum: int, handler: Any) -> Any:
-            return before if signalnum == signal.SIGTERM else take(signalnum, handler)
-
-        signal.signal = take_others
-    try:
-        yield
-    finally:
-        signal.signal = take
-        take(signal.SIGTERM, before)
-        if came:
-            before(signal.SIGTERM, None)
-
-
-def _python_path() -> str:
-    """Where this process finds modules beyond what its Python installation has, for workers to find the same."""
-    own = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return os.pathsep.join(
-        path for entry in sys.path if os.path.isdir(path := os.path.abspath(entry)) and path not in own
-    )
-
-
-def _check_reachable(address: str) -> None:
-    """Raises UserError unless something listens at HOST:PORT; Ray itself would try for two minutes, then exit."""
-    host, separator, port = address.rpartition(":")
-    if "://" in address or not separator or not port.isdigit():
-        raise UserError(
-            f"{address!r} is not an address of a Ray cluster; write HOST:PORT, or auto for one on this machine"
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(f"{address}: no Ray cluster answers ({first_line(error)}); {_HOW_TO_START}") from None
-
-
-def _not_joined(address: str, error: BaseException) -> str:
-    if address == "auto":
-        return f"auto: no Ray cluster runs on this machine; {_HOW_TO_START}"
-    if isinstance(error, SystemExit):
-        return f"{address}: what answers there is no Ray cluster; name its head's port, {_HOW_TO_START}"
-    return f"{address}: the Ray cluster cannot be joined ({first_line(error)}); run manyscale on one of its nodes"

@@ -17,6 +17,7 @@ from ray_units import SHARED, good_units, odd_unit
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import WorkUnit
 from manyscale.runner.run.execute import ray as ray_module
+from manyscale.runner.run.execute import ray_start
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.execute.ray import RayExecutor, batch_weight
 from manyscale.runner.run.execute.state import RunState
@@ -78,16 +79,16 @@ def test_what_ray_says_on_its_start_is_told_in_one_line(
 
 
 def test_a_cluster_of_our_own_has_a_token_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "_own_authentication", {})
+    monkeypatch.setattr(ray_start, "_own_authentication", {})
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    assert ray_module._authentication() == {}
+    assert ray_start._authentication() == {}
     monkeypatch.delenv("RAY_AUTH_MODE")
     monkeypatch.delitem(sys.modules, "ray", raising=False)
-    chosen = ray_module._authentication()
+    chosen = ray_start._authentication()
     assert chosen["RAY_AUTH_MODE"] == "token"
     assert len(chosen["RAY_AUTH_TOKEN"]) == 64
     monkeypatch.setitem(sys.modules, "ray", object())
-    assert ray_module._authentication() == chosen  # Ray, once loaded, keeps its token
+    assert ray_start._authentication() == chosen  # Ray, once loaded, keeps its token
 
 
 def test_start_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +174,7 @@ def test_sigterm_while_ray_starts_is_told_once_it_has_started(starts: bool) -> N
     before = signal.signal(signal.SIGTERM, lambda *_: told.append("ours"))
     mine = signal.getsignal(signal.SIGTERM)
     try:
-        with ray_module._keeping_sigterm(defer=starts):
+        with ray_start._keeping_sigterm(defer=starts):
             signal.signal(signal.SIGTERM, lambda *_: told.append("Ray's"))
             os.kill(os.getpid(), signal.SIGTERM)
             assert told == ([] if starts else ["Ray's"])
