@@ -140,6 +140,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # that bears its name, which its phases go through in place of burst's
     "unit": {
         "burst": "manyscale.runner.run.replay_units:burst",
+        "burst-group": "manyscale.runner.run.burst_units:of_group",
         "amm": "manyscale.runner.run.replay_units:burst",
         "amm-pieces": "manyscale.runner.predict.memory.amm_source:predict_pieces",
         "detailed": "manyscale.runner.run.replay_units:burst",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from manyscale.models.network import program as program_module
 from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.replay import replay as replay_module
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.models.workload import PhaseKind, Workload, WorkloadError
+from manyscale.models.workload import Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
 from manyscale.models.workload.domain import TAKES
 from manyscale.models.workload.notes import Note, in_order
@@ -39,8 +38,9 @@ from manyscale.runner.predict.phase_source import (
 from manyscale.runner.predict.placement import place_ranks
 from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
-from manyscale.runner.registry import lookup, names
+from manyscale.runner.registry import lookup
 from manyscale.runner.run import critical_path, links, point_notes, results, rounds
+from manyscale.runner.run.burst_units import burst_units, key_of_ranks, phase_digests, phase_inputs, times_of_phases
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.study import Study, what_if
 from manyscale.runner.study.targets import resolve_target
@@ -104,48 +104,6 @@ def _check_network(machine: Machine, study: Study) -> None:
         raise UserError(f"{machine.name}: {error}") from None
 
 
-def phase_inputs(point: Point, duration_ps: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Arrays of all phases that the burst model reads, with the IPC factor of each phase. ``duration_ps``: predicted
-    before any correction (None: as traced). Phases of which the source says so take what it predicts, as sleep does."""
-    workload, fixed = point.case.workload, point.source.fixed_phases()
-    kind = workload.column("phases", "kind")
-    return {
-        "duration_ps": workload.column("phases", "duration_ps") if duration_ps is None else duration_ps,
-        "kind": kind if fixed is None else np.where(fixed, np.int8(PhaseKind.sleep), kind),
-        "ipc_factor": ipc_factors(point.case, duration_ps),
-    }
-
-
-def phase_digests(point: Point, time_units: Sequence[WorkUnit]) -> list[str]:
-    """Digest of what the phases of each rank follow from, known before ``time_units`` have run."""
-    workload = point.case.workload
-    columns = phase_inputs(point).values()
-    bounds = pairwise(workload.phase_offsets.tolist())
-    digests = [array_digest(*(column[first:last] for column in columns)) for first, last in bounds]
-    beside = [*point.source.content(), *(unit.key for unit in time_units)]
-    if beside:  # a predicted time depends on which phase it is of, and on those that are like it
-        content = array_digest(np.array([workload.digest, *beside]))
-        digests = [f"{digest} {rank} {content}" for rank, digest in enumerate(digests)]
-    return digests
-
-
-def compute_units(point: Point, digests: Sequence[str], shared_name: str) -> list[WorkUnit]:
-    """One unit per rank under the point's CPU model, all its phases as arrays."""
-    offsets = point.case.workload.phase_offsets
-    name = point.case.study.model.cpu
-    kind = name if name in names("unit") else "burst"
-    version = lookup("cpu", name).VERSION
-    units = []
-    for rank in range(point.case.workload.num_ranks):
-        first, last = int(offsets[rank]), int(offsets[rank + 1])
-        parameters = {"cpu_ratio": point.source.cpu_ratio, "slowdown": float(point.ranks_per_core[rank])}
-        key = unit_key(name, version, parameters, [digests[rank]], seed=0)
-        units.append(
-            WorkUnit(key, kind, parameters | {"first": first, "last": last}, {"phases": shared_name}, last - first)
-        )
-    return units
-
-
 def compute_per_operation(workload: Workload, phase_ps: np.ndarray) -> np.ndarray:
     """int64 per operation: compute that precedes it, from predicted times of all phases."""
     rows = workload.rank_offsets[workload.column("phases", "rank")] + workload.column("phases", "operation_id")
@@ -191,8 +149,8 @@ def replay_unit(
 
 @dataclass(frozen=True)
 class Simulated:
-    """A point whose units are all stored: keys of its burst units, in rank order, its replay, and the units that the
-    times of its phases follow from, by stage."""
+    """A point whose units are all stored: keys of its burst units, by group of ranks, its replay, and the units that
+    the times of its phases follow from, by stage."""
 
     point: Point
     burst_keys: list[str]
@@ -218,7 +176,7 @@ def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulate
                 programs[program] = _build_program(points[index])
             compute = _compute_name(points[index], bursts[index])
             if compute in needed and compute not in shared:
-                shared[compute] = _before_operations(points[index], _times_of_phases(bursts[index], execution))
+                shared[compute] = _before_operations(points[index], times_of_phases(bursts[index], execution))
             coupling = couplings[index]
             if coupling is not None and coupling.name in needed and coupling.name not in shared:
                 shared[coupling.name] = coupling.make()
@@ -273,8 +231,8 @@ def _execute_bursts(
         name = " ".join(["phases", correction, *point.source.content(), *(unit.key for unit in mine)])
         if name not in makers:
             makers[name] = partial(_corrected_phases, point, by_stage, execution)
-            digests[name] = phase_digests(point, mine)
-        bursts = compute_units(point, digests[name], name)
+            digests[name] = phase_digests(point.case, point.source, mine)
+        bursts = burst_units(point.case, point.source, point.ranks_per_core, digests[name], name)
         units.extend(bursts)
         keys.append([unit.key for unit in bursts])
     execution.execute(units, lambda needed: {name: makers[name]() for name in needed})
@@ -284,7 +242,7 @@ def _execute_bursts(
 def _corrected_phases(
     point: Point, time_units: Mapping[str, Sequence[WorkUnit]], execution: Execution
 ) -> dict[str, np.ndarray]:
-    return phase_inputs(point, point.source.phase_times(rounds.done(time_units, execution)))
+    return phase_inputs(point.case, point.source, point.source.phase_times(rounds.done(time_units, execution)))
 
 
 def _build_program(point: Point) -> program_module.Program:
@@ -312,10 +270,6 @@ def _compute_name(point: Point, burst_keys: list[str]) -> str:
     return f"compute {array_digest(np.array(burst_keys, 'U32'))}{storage}"
 
 
-def _times_of_phases(burst_keys: list[str], execution: Execution) -> np.ndarray:
-    return np.concatenate([execution.result(key)["duration_ps"] for key in burst_keys])
-
-
 def _chunks(points: Sequence[Point], bursts: list[list[str]]) -> Iterator[list[int]]:
     """Indices of points in order, in chunks whose compute arrays fit into COMPUTE_ARRAYS_BYTES."""
     most = max(1, COMPUTE_ARRAYS_BYTES // (8 * max(1, points[0].case.workload.num_operations)))
@@ -336,7 +290,7 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
     """The result of one point from its stored units."""
     point, workload, machine = simulated.point, simulated.point.case.workload, simulated.point.case.machine
     arrays = execution.result(simulated.replay.key)
-    phase_ps = _times_of_phases(simulated.burst_keys, execution)
+    phase_ps = times_of_phases(simulated.burst_keys, execution)
     is_coupled, has_devices = (simulated.replay.kind == kind for kind in ("replay-coupled", "replay-devices"))
     replayed = Replayed(phase_ps, compute_per_operation(workload, phase_ps), arrays, is_coupled, has_devices)
     last_ps, beside, found = arrays["end_ps"], {}, []
@@ -402,7 +356,8 @@ def _plan_table(simulated: Simulated, done: Done) -> pa.Table:
     tables = []
     for plan in simulated.point.plans:
         if plan.element_kind == "rank":
-            keys = [simulated.burst_keys[rank] for rank in plan.element_id.tolist()]
+            num_ranks = simulated.point.case.workload.num_ranks
+            keys = key_of_ranks(simulated.burst_keys, num_ranks, plan.element_id)
         else:
             keys = simulated.point.source.unit_keys(plan, done)
         tables.append(plan.table().append_column("unit_key", text_array(keys)))

@@ -9,6 +9,7 @@ from typing import Any
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
 from manyscale.runner.run import pipeline, study_runs
+from manyscale.runner.run.burst_units import burst_units, phase_digests
 from manyscale.runner.study import parse_study, sweep_points
 
 
@@ -27,7 +28,8 @@ def unit_keys(points: Iterable[pipeline.Point]) -> set[str]:
     """The keys of all work units that are known before any has run."""
     keys: set[str] = set()
     for point in points:
-        bursts = pipeline.compute_units(point, pipeline.phase_digests(point, point.first_units), "")
+        digests = phase_digests(point.case, point.source, point.first_units)
+        bursts = burst_units(point.case, point.source, point.ranks_per_core, digests, "")
         replay = pipeline.replay_unit(point, [unit.key for unit in bursts], {})
         keys |= {unit.key for unit in (*point.first_units, *bursts, replay)}
     return keys
