@@ -6,6 +6,12 @@ error, and whoever needs it makes it again. A file is read for this once in a pr
 
 Writers make a file or a folder beside its place and move it there, so that a reader sees all of the old one or all of
 the new one. A damaged one is replaced, never only removed: another process may just have done the same.
+
+Nothing counts as damaged before it is proved to be: what a map shows is read again by ordinary reads, twice. What the
+system refuses to open, read or map is told as that, and stays.
+
+What is kept at an address (``runner/storage``) is fetched when it is missing here, and put there when it was made. The
+copy here is held to its checksum, so that a damaged object counts as missing as well.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import struct
 import sys
 import uuid
@@ -26,11 +33,17 @@ from typing import IO, Final
 import pyarrow as pa
 import xxhash
 
+from manyscale.runner import limits
+from manyscale.runner.errors import UserError
+from manyscale.runner.storage import address, mirror
+
 CHECKSUMS: Final = "checksums"  # of the other files of a folder
 MOST_TOLD: Final = 10  # lines of a process
 _MAGIC: Final = b"MSKEPT01"
 _TRAILER: Final = struct.Struct("16s8s")  # checksum, magic
 _BLOCK: Final = 1 << 18  # fits into caches
+_MAPPED_ABOVE: Final = 1 << 15  # bytes: reading less costs no more than a map
+_ATTEMPTS: Final = 5  # at reading what seems to be damaged
 
 _known: dict[str, tuple[int, int, int, bytes]] = {}  # by path: inode, bytes, time of the last change, checksum
 _told: set[Path] = set()
@@ -67,31 +80,83 @@ def _of_file(path: Path, name: str = "", to: IO[bytes] | None = None) -> xxhash.
 # Files
 
 
-def mapped(path: Path) -> pa.Buffer | None:
-    """The content of a file that was ``sealed``, mapped; None if it is missing or damaged."""
+def mapped(path: Path, *, fetches: bool = True) -> pa.Buffer | None:
+    """The content of a file that was ``sealed``, mapped; None if it is missing or damaged. ``fetches``: look for it at
+    the address that it is copied from. Raises UserError if it is there and cannot be read."""
+    content = _verified(path)
+    return _verified(path) if content is None and fetches and mirror.fetch(path) else content
+
+
+def _verified(path: Path) -> pa.Buffer | None:
+    """``mapped``, of this machine alone. What seems to be damaged is read again, until two reads agree."""
+    last = b""
+    for attempt in range(_ATTEMPTS):
+        status = _status(path)
+        if status is None:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            tell(path, "is no file")
+            return None
+        try:
+            whole = _bytes_of(path, status.st_size, maps=attempt == 0)
+        except FileNotFoundError:  # another process replaces it
+            continue
+        content, problem = _checked(path, whole, status)
+        if not problem:
+            return content
+        seen = xxhash.xxh3_128_digest(whole)
+        if seen == last:
+            tell(path, problem)
+            return None
+        last = seen
+    raise UserError(f"{path}: gives other bytes each time it is read; look after its disk and this machine's memory")
+
+
+def _status(path: Path) -> os.stat_result | None:
     try:
-        status = os.stat(path)
-        whole = pa.memory_map(str(path)).read_buffer() if status.st_size >= _TRAILER.size else pa.py_buffer(b"")
+        return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, pa.ArrowInvalid) as error:
-        tell(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")
-        return None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _bytes_of(path: Path, size: int, maps: bool) -> pa.Buffer:
+    """A file's bytes: mapped, or read as ordinary files are. Small ones are always read, which takes no map of the
+    65,530 that a process may have. Raises UserError and FileNotFoundError."""
+    try:
+        if maps and size > _MAPPED_ABOVE:
+            return pa.memory_map(str(path)).read_buffer()
+        return pa.py_buffer(path.read_bytes())
+    except FileNotFoundError:
+        raise
+    except (OSError, MemoryError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: BaseException) -> UserError:
+    """What is there and cannot be read is not damaged: it stays, and its reader is told why."""
+    if limits.is_limit(error):
+        return limits.LimitError(f"{path}: cannot be read: {limits.in_words(error, path)}")
+    why = getattr(error, "strerror", None) or error
+    return UserError(f"{path}: cannot be read ({why}); mend this, or name another cache with --cache DIR")
+
+
+def _checked(path: Path, whole: pa.Buffer, status: os.stat_result) -> tuple[pa.Buffer, str]:
+    """The content of a sealed file, and what is wrong with it, if anything."""
     size = whole.size - _TRAILER.size
     expected, magic = _TRAILER.unpack(whole.slice(size)) if size >= 0 else (b"", b"")
     if magic != _MAGIC:
-        tell(path, "is cut short, damaged or of another version")
-        return None
+        return whole, "is cut short, damaged or of another version"
     content = whole.slice(0, size)
     stamp = status.st_ino, status.st_size, status.st_mtime_ns, expected
     if _known.get(str(path)) != stamp:
         state = xxhash.xxh3_128(path.name.encode())
         state.update(content)
         if state.digest() != expected:
-            tell(path, "is damaged")
-            return None
+            return whole, "is damaged"
         _known[str(path)] = stamp
-    return content
+    return content, ""
 
 
 def seal(path: Path, name: str = "") -> None:
@@ -103,15 +168,17 @@ def seal(path: Path, name: str = "") -> None:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[Path]:
-    """A name to write a file under, which then is sealed and moved to ``path``; nothing remains of it after an error.
-    Raises OSError."""
+def written(path: Path, *, publishes: bool = True) -> Iterator[Path]:
+    """A name to write a file under, which then is sealed and moved to ``path``, and with ``publishes`` put to the
+    address that this is the copy of; nothing remains of it after an error. Raises OSError and UserError."""
     temporary = _beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         seal(temporary, path.name)
         temporary.replace(path)
+        if publishes:
+            mirror.publish(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -133,34 +200,44 @@ def seal_folder(folder: Path) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a folder that was sealed is there as it was; one that is there but not so is told."""
-    sums = mapped(folder / CHECKSUMS)
+    """Whether a folder that was sealed is there as it was; one that is there but not so is told. Raises UserError if it
+    is there and cannot be read."""
+    return _is_whole(folder) or (mirror.fetch_folder(folder, CHECKSUMS) and _is_whole(folder))
+
+
+def _is_whole(folder: Path) -> bool:
+    sums = _verified(folder / CHECKSUMS)
     if sums is None:
         if folder.exists() and not (folder / CHECKSUMS).exists():
             tell(folder, "is incomplete or of another version")
         return False
     for name, expected in json.loads(sums.to_pybytes()).items():
         path = folder / name
+        status = _status(path)
+        if status is None:
+            tell(path, "is missing")
+            return False
+        stamp = status.st_ino, status.st_size, status.st_mtime_ns, bytes.fromhex(expected)
+        if _known.get(str(path)) == stamp:
+            continue
         try:
-            status = os.stat(path)
-            stamp = status.st_ino, status.st_size, status.st_mtime_ns, bytes.fromhex(expected)
-            if _known.get(str(path)) == stamp:
-                continue
-            if checksum(path) != expected:
+            if checksum(path) != expected and checksum(path) != expected:  # read twice: is it the file, or the reading?
                 tell(path, "is damaged")
                 return False
-        except OSError as error:
-            tell(path, f"cannot be read ({error.strerror})")
+        except (FileNotFoundError, IsADirectoryError):
+            tell(path, "is missing")
             return False
+        except OSError as error:
+            raise _unreadable(path, error) from None
         _known[str(path)] = stamp
     return True
 
 
 def install(made: Path, folder: Path) -> None:
     """Move a sealed folder to its place, on the same file system, unless a whole one stands there by now: others may
-    be using it. Raises OSError."""
+    be using it. Raises OSError and UserError."""
     with _lock(folder.parent):
-        while made.exists() and not is_whole(folder):
+        while made.exists() and not _is_whole(folder):
             aside = _beside(folder)
             with suppress(FileNotFoundError):
                 os.rename(folder, aside)
@@ -171,6 +248,7 @@ def install(made: Path, folder: Path) -> None:
                     raise
             _remove(aside)
     _remove(made)
+    mirror.publish_folder(folder, CHECKSUMS)
 
 
 def _remove(path: Path) -> None:
@@ -197,7 +275,8 @@ def tell(path: Path, what: str) -> None:
     if path in _told or len(_told) > MOST_TOLD:
         return
     _told.add(path)
-    line = f"{path}: what was kept {what}; it is made again"
+    again = "made again" if address.origin(path) is None else "fetched or made again"
+    line = f"{address.shown(path)}: what was kept {what}; it is {again}"
     if len(_told) > MOST_TOLD:
         line = "more of what was kept is damaged or of another version; it is made again"
     print(f"manyscale: {line}", file=sys.stderr)

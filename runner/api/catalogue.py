@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.runner.api.answer import Answer
 from manyscale.runner.api.folders import Folder
+from manyscale.runner.storage.address import located_or_none
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +133,7 @@ def accuracy(cases: Sequence[str] = (), *, cache: str | PathLike[str] | None = N
     from manyscale.runner.run.questions.accuracy import evaluate_cases
 
     given = [cases] if isinstance(cases, str) else list(cases)
-    return AccuracyResult(evaluate_cases(given, None if cache is None else Path(cache)))
+    return AccuracyResult(evaluate_cases(given, located_or_none(cache)))
 
 
 def _table(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table:

@@ -23,6 +23,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.notes import admit
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
+from manyscale.runner.storage.address import located_or_none
 
 _PathLike = str | PathLike[str]
 
@@ -167,7 +168,7 @@ def evaluate(
         judges = None if on is None else [fspath(each) for each in on]
         return _of_profiles(
             paths, output, None if methods is None else ",".join(methods), judges,
-            None if cycles is None else Path(cycles), draws, None if cache is None else Path(cache), report, accept,
+            None if cycles is None else Path(cycles), draws, located_or_none(cache), report, accept,
             strict, progress,
         )  # fmt: skip
     if of_profiles:

@@ -12,6 +12,7 @@ from manyscale.runner.api.answer import Answer
 from manyscale.runner.api.folders import Folder
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.storage.address import located_or_none
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +89,7 @@ def report(
     content = rundir.read_resolved(folder)
     chosen = Options(
         output=folder, executor="local", resume=True, self_contained=self_contained,
-        cache=None if cache is None else Path(cache),
+        cache=located_or_none(cache),
     )  # fmt: skip
     run_study(content, str(folder / rundir.RESOLVED), None, chosen)
     return folder / "report.html"

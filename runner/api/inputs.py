@@ -11,6 +11,7 @@ from manyscale.models.workload import Workload
 from manyscale.runner import shipped
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
+from manyscale.runner.storage.address import located, refuse
 from manyscale.runner.study import Study, WorkloadChoice, assign, load_study_content, parse_study, what_if
 from manyscale.runner.study import traces as study_traces
 
@@ -51,7 +52,13 @@ def read_workload(
 
 def cache_folder(cache: str | PathLike[str] | None) -> Path:
     """Where results of work units and traces as read are kept."""
-    return default_cache() if cache is None else Path(cache)
+    return default_cache() if cache is None else located(cache)
+
+
+def tools_folder(cache: str | PathLike[str] | None) -> Path:
+    """Where tracers that are built for this machine are kept. Raises UserError for object storage."""
+    refuse(cache, "--cache", "what is built for tracing is for this machine alone")
+    return cache_folder(cache)
 
 
 def asked_study(

@@ -24,6 +24,7 @@ from manyscale.runner.predict.memory import predict_result, profile_result
 from manyscale.runner.report.text import duration, percent
 from manyscale.runner.run.execute.execution import Workers
 from manyscale.runner.run.questions import memory
+from manyscale.runner.storage.address import located_or_none
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -272,7 +273,7 @@ def profile(
             return kept(IntervalsResult(sampled), output, f"{sampled.name}-intervals")
     machine = required_target(target)
     with watched(progress) as show:
-        how = Workers(None if cache is None else Path(cache), executor, address, workers, show)
+        how = Workers(located_or_none(cache), executor, address, workers, show)
         if interval is not None:
             from manyscale.runner.run.questions.interval_profile import interval_profile
 
@@ -338,7 +339,7 @@ def predict(
         found = memory.predict(
             inputs, sorted({*wanted}), machine, form=format, recipe=recipe, steady=steady, amm=parameters,
             measured=known or {}, transitions=None if transitions is None else read_transitions(Path(transitions)),
-            workers=Workers(None if cache is None else Path(cache), executor, address, workers, show),
+            workers=Workers(located_or_none(cache), executor, address, workers, show),
         )  # fmt: skip
     admit(found.notes, accept, strict=strict)
     return kept(PredictResult(found, report), output, f"{found.name}-predict")

@@ -27,6 +27,7 @@ from manyscale.runner.notes import admit
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.plans.request import Planned
+from manyscale.runner.storage.address import located_or_none
 from manyscale.runner.study import assign
 
 _PathLike = str | PathLike[str]
@@ -237,7 +238,7 @@ def _by_method(
         form=format or "auto",
         rules=rules,
         seed=seed or 0,
-        cache=None if cache is None else Path(cache),
+        cache=located_or_none(cache),
         target=_target_name(target),
         launches=launches,
         cycles=None if cycles is None else Path(cycles),

@@ -17,6 +17,7 @@ from manyscale.runner.api.study_results import RunResult, SweepResult, WhatIfRes
 from manyscale.runner.errors import UserError
 from manyscale.runner.run.results import Result
 from manyscale.runner.run.study_runs import Options, Run, run_study
+from manyscale.runner.storage.address import located_or_none
 from manyscale.runner.study import parse_study
 from manyscale.runner.study import what_if as what_ifs
 
@@ -195,7 +196,7 @@ def predicted(
     with watched(progress) as show:
         options = Options(
             output=directory, executor=executor, address=address, num_workers=workers,
-            host=None if host is None else Path(host), cache=None if cache is None else Path(cache), resume=resume,
+            host=None if host is None else Path(host), cache=located_or_none(cache), resume=resume,
             report=report and scratch is None, point_reports=point_reports, self_contained=self_contained,
             accept=accept, strict=strict, yes=yes, progress=show,
         )  # fmt: skip

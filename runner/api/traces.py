@@ -16,7 +16,7 @@ from manyscale.models.workload import MAX_RANKS, Workload
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.api.answer import Answer, kept
 from manyscale.runner.api.folders import Folder, Output, Scratch, place
-from manyscale.runner.api.inputs import TraceLike, cache_folder, changed, read_workload
+from manyscale.runner.api.inputs import TraceLike, changed, read_workload, tools_folder
 from manyscale.runner.api.progress import Progress, watched
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
@@ -234,13 +234,14 @@ def trace(
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
+    tools = tools_folder(cache)
     if level == "gpu":
         if counters is not None:
             raise UserError(f"--counters {counters}: are of levels mpi, tasks and detailed, not gpu")
         from manyscale.runner.study import representative_launches
 
         return _trace_gpu(
-            list(command), output, shown, gpus, cache_folder(cache), mpi,
+            list(command), output, shown, gpus, tools, mpi,
             keep_raw=keep_raw, checks_memory=check_memory, keeps_lanes=keep_addresses, announces=progress,
             max_bytes=None if max_gb is None else int(max_gb * _GB),
             regions=tuple(regions.split(",")) if regions else (), launches=None if launches == "tbpoint" else launches,
@@ -270,7 +271,7 @@ def trace(
     scratch = Scratch() if output is None else None
     wanted = scratch.path / "trace" if scratch else place(output)[0]
     directory = rundir.new_directory(wanted, "trace")
-    found, status = session.trace(list(command), program, what, directory, cache_folder(cache), keep_raw=keep_raw)
+    found, status = session.trace(list(command), program, what, directory, tools, keep_raw=keep_raw)
     return TraceResult(found, Folder(directory, scratch), found.notes, status)
 
 

@@ -175,11 +175,13 @@ def _interrupted(error: KeyboardInterrupt, words: Sequence[str], options: argpar
 
 def _resumed(directory: Path, words: Sequence[str], options: argparse.Namespace) -> str:
     """The command that goes on where a run was left, in the same words as before."""
+    from manyscale.runner.storage.address import shown
+
     again = list(words) if options.command == "run" else ["run"]
     if options.command != "run" or not options.resume:
         again.append("--resume")
     if options.command != "run" or options.output is None:
-        again += ["-o", str(directory)]
+        again += ["-o", shown(directory)]
     return shlex.join(["manyscale", *again])
 
 
@@ -196,15 +198,19 @@ def _module(command: str) -> ModuleType:
 
 
 def _status_and_line(error: BaseException, options: argparse.Namespace) -> tuple[int, str]:
-    from manyscale.runner import shipped  # loads YAML, which help does without
+    from manyscale.runner import limits, shipped  # loads YAML, which help does without
+    from manyscale.runner.storage.address import with_addresses
 
-    line = shipped.without_folders(" ".join(str(error).split("\n")))
+    line = with_addresses(shipped.without_folders(" ".join(str(error).split("\n"))))
     if isinstance(error, WrongKeyError):
         return 2, in_words_typed(error.place, error.key, error.problem, options) or line
     if isinstance(error, UserError):
         return 2, line
     if isinstance(error, RunError):
         return 1, line
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and limits.is_limit(error)):
+        place = getattr(error, "filename", None)
+        return 1, f"{f'{place}: ' if place else ''}{limits.in_words(error, Path(place) if place else None)}; run again"
     if isinstance(error, OSError) and error.filename is not None:
         return 1, f"{error.filename}: {error.strerror}; mend this and run again"
     return 1, f"a defect of manyscale, not of the input ({type(error).__name__}: {line}); --debug shows where"

@@ -22,13 +22,23 @@ MOST_NUMBER: Final = 2**63 - 1
 MOST_RANGES: Final = 256  # that the tracer of CUDA programs takes
 
 
+def place(text: str) -> Path:
+    """The path of what is named by a path or by an address of object storage. Raises UserError."""
+    if ":/" not in text:
+        return Path(text)
+    from manyscale.runner.storage.address import located
+
+    return located(text)
+
+
 def add_cache(parser: argparse.ArgumentParser) -> None:
     """``--cache``."""
     parser.add_argument(
         "--cache",
-        type=Path,
+        type=place,
         metavar="DIR",
-        help="where traces and results of work units are kept (default: the user's cache)",
+        help="where traces and results of work units are kept: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX "
+        "(default: the user's cache)",
     )
 
 

@@ -106,12 +106,12 @@ def arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run, read, write; the program's output is its own. Exit status 1 if the program failed."""
+    from manyscale.runner.api.inputs import tools_folder
     from manyscale.runner.api.traces import trace
-    from manyscale.runner.cache import default_cache
     from manyscale.runner.tracers import build
 
     if options.flags:
-        stub = build.coverage_stub(options.cache or default_cache())
+        stub = build.coverage_stub(tools_folder(options.cache))
         print(shlex.join(build.coverage_flags(stub, counting=options.flags == "counting")))
         return 0
     if options.nvcc:
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
         kit = compiler.toolkit()
         is_path = options.nvcc == "path"
-        print(kit.tool("nvcc") if is_path else shlex.join(compiler.flags(kit, options.cache or default_cache())))
+        print(kit.tool("nvcc") if is_path else shlex.join(compiler.flags(kit, tools_folder(options.cache))))
         return 0
     if options.output is None:
         raise UserError("no folder to write; name it with -o DIR")

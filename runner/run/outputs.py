@@ -77,7 +77,7 @@ def write_units(directory: Path, execution: Execution) -> None:
         "status": text_array([status for _, _, status in rows]),
         "attempts": to_arrow(np.array([outcome.attempts for _, outcome, _ in rows], np.int32)),
         "cpu_seconds": to_arrow(np.array([outcome.cpu_seconds for _, outcome, _ in rows], np.float64)),
-        "result_path": text_array([str(execution.store.path(outcome.key)) for _, outcome, _ in rows]),
+        "result_path": text_array([execution.store.place(outcome.key) for _, outcome, _ in rows]),
     }
     write_table(pa.Table.from_arrays(list(columns.values()), names=list(columns)), directory / "units.parquet")
 

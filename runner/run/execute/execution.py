@@ -85,6 +85,7 @@ class Execution:
         Raises RunError for the first unit that fails."""
         unique = {unit.key: unit for unit in units if unit.key not in self.outcomes}
         waiting = []
+        self.store.expect(unique)
         for unit in unique.values():
             self.counts.total += 1
             if self.store.read(unit.key) is not None:  # whole, not merely there
@@ -105,6 +106,8 @@ class Execution:
             self.counts.simulated += 1
             self._finish(kind, outcome, "simulated")
             watch.finished(outcome.key)
+        for error in self.store.settle().values():
+            raise error
 
     def _outcomes(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], watch: _Watch) -> Iterator[Outcome]:
         together = [unit for unit in units if unit.shards != 1]
@@ -121,7 +124,7 @@ class Execution:
         """The stored arrays of a finished unit."""
         arrays = self.store.read(key)
         if arrays is None:
-            raise RunError(f"{self.store.path(key)}: the result vanished or is damaged; run again with --resume")
+            raise RunError(f"{self.store.place(key)}: the result vanished or is damaged; run again with --resume")
         return arrays
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -154,7 +153,7 @@ class RayExecutor:
             del self._inputs[name]
         state = RunState(batch_weight(units, self._num_workers))
         state.add(sorted(units, key=lambda unit: -unit.weight))  # heavy ones first: no long tail
-        token = _leave_token(store)
+        token = store.leave_token()
         try:
             while not state.is_complete:
                 self._hire(len(state.pending) + len(state.in_flight))
@@ -166,7 +165,7 @@ class RayExecutor:
                 for worker_id in self._pulse.silent(ray, busy):
                     yield from self._lose(self._workers[worker_id], SilentWorkerError(self._pulse.reason), state)
         finally:
-            (store.root / token).unlink(missing_ok=True)
+            store.remove_token(token)
             for worker in {call.worker for call in self._calls.values() if call.units}:
                 self._dismiss(worker)  # it computes what nobody waits for
 
@@ -183,11 +182,11 @@ class RayExecutor:
         most = min(
             self._num_workers, max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
         )
-        token = _leave_token(store)
+        token = store.leave_token()
 
         def arguments(unit: WorkUnit) -> tuple[Any, ...]:
             references = {name: [self._reference(name, shared[name])] for name in sorted(unit.inputs.values())}
-            return references, str(store.root.absolute()), token
+            return references, store.address, token
 
         try:
             for size, chosen in _by_size(units, most, self._num_workers).items():
@@ -198,7 +197,7 @@ class RayExecutor:
                             store.write(outcome.key, outcome.arrays)
                         yield replace(outcome, arrays=None)
         finally:
-            (store.root / token).unlink(missing_ok=True)
+            store.remove_token(token)
 
     def _actor_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
@@ -231,7 +230,7 @@ class RayExecutor:
                 batch = state.next_batch(worker.worker_id)
                 names = {name for unit in batch for name in unit.inputs.values()}
                 references = {name: [self._reference(name, shared[name])] for name in sorted(names)}
-                answer = worker.actor.run.remote(batch, references, str(store.root.absolute()), token)
+                answer = worker.actor.run.remote(batch, references, store.address, token)
                 self._calls[answer] = _Call(worker, batch)
                 worker.num_calls += 1
                 worker.is_closed = was_on_lost_worker
@@ -337,8 +336,3 @@ def _by_size(units: Sequence[WorkUnit], most: int, num_workers: int) -> dict[int
     return found
 
 
-def _leave_token(store: Store) -> str:
-    """Make the file by which a worker knows that it sees this very store; returns its name."""
-    name = f".token-{uuid.uuid4().hex}"
-    (store.root / name).touch()
-    return name

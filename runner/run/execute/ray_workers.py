@@ -17,7 +17,7 @@ from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute, c
 from manyscale.runner.progress import heard
 from manyscale.runner.run.execute.ray_pulse import SilentWorkerError
 from manyscale.runner.run.execute.teams import ProcessTeam
-from manyscale.runner.run.store import Store
+from manyscale.runner.run.store import Store, seen
 from manyscale.runner.version import __version__
 
 START_TIMEOUT_SECONDS: Final = 300.0  # for the first worker, on a cluster that others use too
@@ -50,22 +50,24 @@ class Shard:
         Results go to the store at ``root`` if its ``token`` is seen there, else along with the outcomes.
         """
         values = self._values(inputs)
-        store = _seen(root, token)
-        return [
+        store = seen(root, token)
+        outcomes = [
             heard(
                 partial(self._hear, unit.key), partial(_compute_and_store, unit, partial(compute, unit, values), store)
             )
             for unit in units
         ]
+        return _settled(outcomes, store)
 
     def run_member(
         self, unit: WorkUnit, inputs: Mapping[str, Sequence[Any]], root: str, token: str, team: str, me: int, count: int
     ) -> Outcome:
         """This one's part of a unit that a ``team`` of ``count`` computes."""
         values = self._values(inputs)
-        store = _seen(root, token) if me == 0 else None
+        store = seen(root, token) if me == 0 else None
         work = partial(_compute_in_team, unit, values, team, me, count)
-        return heard(partial(self._hear, unit.key), partial(_compute_and_store, unit, work, store))
+        outcome = heard(partial(self._hear, unit.key), partial(_compute_and_store, unit, work, store))
+        return _settled([outcome], store)[0]
 
     def _values(self, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         import ray
@@ -78,8 +80,10 @@ class Shard:
         return {name: value for name, (_, value) in self._inputs.items()}
 
 
-def _seen(root: str, token: str) -> Store | None:
-    return Store(Path(root)) if Path(root, token).is_file() else None
+def _settled(outcomes: list[Outcome], store: Store | None) -> list[Outcome]:
+    """The outcomes when their results are where the driver reads them; what cannot be put there comes along."""
+    failed = store.settle() if store is not None else {}
+    return [replace(each, arrays=store.read(each.key)) if store and each.key in failed else each for each in outcomes]
 
 
 def _compute_in_team(

@@ -128,6 +128,12 @@ class Parts:
 
 
 class Nothing:
+    def expect(self, keys):
+        pass
+
+    def settle(self):
+        return {}
+
     def read(self, key):
         return None
 

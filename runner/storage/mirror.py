@@ -1,0 +1,106 @@
+"""Files that are kept here and at an address: fetched when they are missing here, put there when they were made.
+
+Paths of this machine alone are left as they are, and nothing of object storage is loaded for them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path, PurePosixPath
+
+from manyscale.runner.storage.address import origin
+
+
+def fetch(path: Path) -> bool:
+    """Copy what a path is the copy of; False of a path of this machine alone, and where there is nothing. Raises
+    UserError."""
+    place = origin(path)
+    if place is None:
+        return False
+    from manyscale.runner.storage.remote import remote
+
+    return remote(place.url).get(place.name, path)
+
+
+def fetch_folder(folder: Path, sums: str) -> bool:
+    """The same of a folder whose file ``sums`` names all others: it appears when all of them are there. Raises
+    UserError."""
+    place = origin(folder)
+    if place is None:
+        return False
+    from manyscale.runner.storage.remote import remote, side_by_side
+
+    source = remote(place.url)
+    made = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    try:
+        if not source.get(f"{place.name}/{sums}", made / sums):
+            return False
+        names = _named_in((made / sums).read_bytes())
+        found = all(side_by_side(lambda name: source.get(f"{place.name}/{name}", made / name), names))
+        if not found:
+            return False
+        if folder.exists():  # damaged, as its reader has proved
+            shutil.rmtree(folder, ignore_errors=True)
+        made.rename(folder)
+        return True
+    except FileExistsError:  # another process was faster
+        return True
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _named_in(sums: bytes) -> list[str]:
+    """The names in a file of checksums that lie in its folder; none of a file that is damaged."""
+    try:
+        names = list(json.loads(sums[: sums.rindex(b"}") + 1]))
+    except (ValueError, TypeError):
+        return []
+    plain = [PurePosixPath(name) for name in names]
+    return [str(name) for name in plain if not name.is_absolute() and ".." not in name.parts]
+
+
+def publish(path: Path) -> None:
+    """Put a file to where its path is copied from, if it is. Raises UserError."""
+    place = origin(path)
+    if place is None:
+        return
+    from manyscale.runner.storage.remote import remote
+
+    remote(place.url).put(place.name, path)
+
+
+def publish_folder(folder: Path, sums: str) -> None:
+    """The same of all files of a folder, ``sums`` last. Raises UserError."""
+    place = origin(folder)
+    if place is None:
+        return
+    from manyscale.runner.storage.remote import remote, side_by_side
+
+    target = remote(place.url)
+    names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
+    names.remove(sums)
+    for _ in side_by_side(lambda name: target.put(f"{place.name}/{name}", folder / name), names):
+        pass
+    target.put(f"{place.name}/{sums}", folder / sums)
+
+
+def check(root: Path) -> None:
+    """See once in a process whether what a path is the copy of can be written and read. Raises UserError."""
+    place = origin(root)
+    if place is None:
+        return
+    from manyscale.runner.storage.remote import remote
+
+    remote(place.url).check()
+
+
+def remove(path: Path) -> None:
+    """Remove what a path is the copy of. Raises UserError."""
+    place = origin(path)
+    if place is None:
+        return
+    from manyscale.runner.storage.remote import remote
+
+    remote(place.url).remove(place.name)
