@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -128,9 +129,10 @@ class Store:
         return name
 
     def remove_token(self, name: str) -> None:
-        """Remove that file."""
+        """Remove that file. Where the address does not answer any more, it stays there: it is empty."""
         (self.root / name).unlink(missing_ok=True)
-        mirror.remove(self.root / name)
+        with suppress(UserError):
+            mirror.remove(self.root / name)
 
 
 def seen(place: str, token: str) -> Store | None:

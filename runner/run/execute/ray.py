@@ -334,5 +334,3 @@ def _by_size(units: Sequence[WorkUnit], most: int, num_workers: int) -> dict[int
         size = min(unit.shards or max(1, num_workers // len(units)), most)
         found.setdefault(size, []).append(unit)
     return found
-
-
