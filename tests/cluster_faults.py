@@ -1,0 +1,421 @@
+"""Runs on a cluster of nodes that share nothing (cluster_nodes.py), during which things go wrong: which, when and where
+follows from a seed; when is told in units that are done, never in seconds.
+
+``python tests/cluster_faults.py OUT --runs 20 --faults 10`` is the whole campaign: every run must leave the bytes of a
+calm local one, no unit lost or counted twice. OUT/faults.jsonl gets a line per run, OUT/calm.json what the others are
+compared with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pyarrow.parquet as pq
+import same_runs
+from cluster_nodes import Node, NodeCluster
+
+NAME: Final = "chaos"
+NETWORK: Final = "10.77"
+MOST_NODES: Final = 4
+LOOK_SECONDS: Final = 0.1
+SAMPLE_SECONDS: Final = 0.5
+STALL_SECONDS: Final = 240.0  # without a unit done: the run hangs
+KINDS: Final = (
+    "kill worker",
+    "stop worker",
+    "kill raylet",
+    "stop raylet",
+    "kill node",
+    "stop node",
+    "cut link",
+    "late node",
+    "slow node",
+    "node out of memory",
+    "other version",
+    "full disk",
+    "kill driver",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong once this share of the units is done, at the node that ``pick`` chooses of those that
+    it can befall; it is mended once a further share ``lasts`` is done."""
+
+    kind: str
+    at: float
+    pick: int
+    lasts: float
+
+
+def schedule(seed: int, count: int, kinds: Sequence[str] = KINDS) -> list[Fault]:
+    """Faults of a run in the order of their time; in any row of len(kinds) of them, over all seeds, each kind comes
+    once, in an order that differs."""
+    faults = []
+    for number in range(seed * count, (seed + 1) * count):
+        order = random.Random(f"kinds {number // len(kinds)}").sample(kinds, len(kinds))
+        chance = random.Random(f"fault {number}")
+        at = chance.uniform(0.05, 0.85)
+        faults.append(Fault(order[number % len(kinds)], at, chance.randrange(1000), chance.uniform(0.05, 0.3)))
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+@dataclass
+class Verdict:
+    """What became of a run: ``problems`` is empty if all is as it must be."""
+
+    seed: int
+    faults: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    wall_seconds: float = 0.0
+    worker_cpu_seconds: float = 0.0
+    driver_starts: int = 0
+    said: list[str] = field(default_factory=list)  # by the drivers
+
+
+class Journal:
+    """How many units are done, by the run directory's journal."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "units.jsonl"
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Whole lines."""
+        if not self._path.is_file():
+            return []
+        return [json.loads(line) for line in self._path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def num_done(self) -> int:
+        return len({entry["key"] for entry in self.entries() if entry["status"] != "failed"})
+
+
+class WorkerTime:
+    """CPU seconds of all workers of a cluster, of those that are gone, too, as last seen."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+
+    def look(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            for process in node.workers():
+                with suppress(psutil.Error):
+                    times = process.cpu_times()
+                    self._seconds[process.pid] = times.user + times.system
+
+    @property
+    def total(self) -> float:
+        return sum(self._seconds.values())
+
+
+class FaultyRun:
+    """One run with its faults. ``arguments`` are those of ``manyscale run`` but for address, output and cache."""
+
+    def __init__(self, cluster: NodeCluster, arguments: Sequence[str], output: Path, num_units: int) -> None:
+        self._cluster, self._arguments, self._output = cluster, arguments, output
+        self._num_units = num_units
+        self._journal = Journal(output)
+        self._time = WorkerTime()
+        self._harmed: dict[Node, str] = {}
+        self._mends: list[tuple[float, Callable[[], None]]] = []
+        self._driver: subprocess.Popen[bytes] | None = None
+        self.verdict = Verdict(0)
+
+    def run(self, seed: int, faults: Sequence[Fault], num_nodes: int = 2, seconds: float = 900) -> Verdict:
+        """Start nodes and driver, let the faults come, and wait for the end."""
+        self.verdict = Verdict(seed)
+        begin = last_change = time.monotonic()
+        next_sample, num_done, waiting = 0.0, 0, list(faults)
+        while len(self._cluster.nodes) < num_nodes:
+            self._cluster.add()
+        self._start_driver()
+        try:
+            while True:
+                now = time.monotonic()
+                if now > next_sample:
+                    self._time.look(self._cluster.nodes)
+                    self._replace_dead(num_nodes)
+                    next_sample = time.monotonic() + SAMPLE_SECONDS
+                done = self._journal.num_done()
+                if done > num_done:
+                    num_done, last_change = done, now
+                share = num_done / self._num_units
+                self._mend(share)
+                while waiting and waiting[0].at <= share:
+                    self._befall(waiting.pop(0), share)
+                    self._start_driver_again_if_killed()
+                if self._has_ended():
+                    break
+                if now - last_change > STALL_SECONDS or now - begin > seconds:
+                    self._tell(f"hangs at {num_done} of {self._num_units} units after {now - begin:.0f} s")
+                    break
+                time.sleep(LOOK_SECONDS)
+            self._time.look(self._cluster.nodes)
+            if waiting:
+                self._tell(f"{len(waiting)} faults had no time to come")
+        finally:
+            self._kill_driver()
+            self._mend(float("inf"))
+        self.verdict.wall_seconds = time.monotonic() - begin
+        self.verdict.worker_cpu_seconds = self._time.total
+        return self.verdict
+
+    def check(self, calm: Path) -> Verdict:
+        """Compare with a calm run's directory."""
+        self.verdict.problems += problems_of(self._output, calm)
+        return self.verdict
+
+    def _tell(self, problem: str) -> None:
+        self.verdict.problems.append(problem)
+
+    # The driver
+
+    def _start_driver(self) -> None:
+        words = [sys.executable, "-m", "manyscale", *self._arguments, "--address", self._cluster.address]
+        words += ["-o", str(self._output), "--cache", str(self._cluster.folder / f"cache-{self._output.name}")]
+        if self._output.exists():
+            words.append("--resume")
+        self.verdict.driver_starts += 1
+        log = self._cluster.folder / f"{self._output.name}.log"
+        with log.open("ab") as file:
+            self._driver = subprocess.Popen(
+                self._cluster.command(*words), stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+
+    def _kill_driver(self) -> None:
+        """``kill -9``, of ``nsenter`` and of what it began."""
+        assert self._driver is not None
+        with suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self._driver.pid).children(recursive=True):
+                process.kill()
+        self._driver.kill()
+        self._driver.wait()
+
+    def _has_ended(self) -> bool:
+        assert self._driver is not None
+        status = self._driver.poll()
+        if status is None:
+            return False
+        log = (self._cluster.folder / f"{self._output.name}.log").read_text(errors="replace")
+        self.verdict.said = [line for line in log.splitlines() if line.startswith("manyscale:")]
+        if status:
+            self._tell(f"exit status {status}: {log.strip().splitlines()[-1:]}")
+        return True
+
+    def _start_driver_again_if_killed(self) -> None:
+        assert self._driver is not None
+        if self._driver.returncode == -signal.SIGKILL:
+            self._start_driver()
+
+    # Faults
+
+    def _befall(self, fault: Fault, share: float) -> None:
+        """Let a fault come, and see to its mending."""
+        self._time.look(self._cluster.nodes)
+        until = share + fault.lasts
+        if fault.kind == "kill driver":
+            self._kill_driver()
+        elif fault.kind in ("late node", "node out of memory", "other version"):
+            self._add_node(fault.kind, until)
+        else:
+            self._harm(fault, until)
+        self.verdict.faults.append(fault.kind)
+
+    def _add_node(self, kind: str, until: float) -> None:
+        if kind == "late node":
+            self._make_room()
+            self._cluster.add()
+            return
+        if kind == "other version":
+            node = self._cluster.add(python_path=[other_numba(self._cluster.folder)])
+        else:
+            node = self._cluster.add(environment=OUT_OF_MEMORY)
+        self._harmed[node] = kind
+        self._mends.append((until, lambda: self._remove(node)))
+
+    def _harm(self, fault: Fault, until: float) -> None:
+        node = self._victim(fault)
+        what, _, whom = fault.kind.partition(" ")
+        names = {"worker": ("ray::Shard",), "raylet": ("raylet",), "node": ()}.get(whom, ())
+        if what == "kill":
+            if whom == "node":
+                node.kill()
+                self._remove(node)
+            else:
+                node.signal(signal.SIGKILL, *names)
+            return
+        self._harmed[node] = fault.kind
+        if what == "stop":
+            node.signal(signal.SIGSTOP, *names)
+            mend: Callable[[], Any] = lambda: node.signal(signal.SIGCONT)
+        elif what == "cut":
+            node.cut()
+            mend = node.restore
+        elif what == "slow":
+            node.slow_down(0.1)
+            mend = lambda: node.slow_down(0)
+        else:
+            node.fill_disk()
+            mend = node.free_disk
+        self._mends.append((until, lambda: self._heal(node, mend)))
+
+    def _heal(self, node: Node, mend: Callable[[], Any]) -> None:
+        self._harmed.pop(node, None)
+        if node in self._cluster.nodes and node.is_up():
+            mend()
+
+    def _victim(self, fault: Fault) -> Node:
+        """A sound node, one with workers if there is any; another one stays sound, and is added if need be."""
+        sound = self._sound()
+        busy = [node for node in sound if node.workers()]
+        if len(sound) < 2:
+            self._make_room()
+            self._cluster.add()
+        candidates = busy or sound or [self._cluster.nodes[-1]]
+        return candidates[fault.pick % len(candidates)]
+
+    def _sound(self) -> list[Node]:
+        return [node for node in self._cluster.nodes if node not in self._harmed]
+
+    def _replace_dead(self, num_nodes: int) -> None:
+        """As whoever runs a cluster would."""
+        for node in [node for node in self._cluster.nodes if node.has_ended()]:
+            self._remove(node)
+        while len(self._sound()) < num_nodes and len(self._cluster.nodes) < MOST_NODES:
+            self._cluster.add()
+
+    def _make_room(self) -> None:
+        """A machine holds so many nodes: harmed ones go first."""
+        while len(self._cluster.nodes) >= MOST_NODES:
+            self._remove(next(iter(self._harmed), self._cluster.nodes[0]))
+
+    def _remove(self, node: Node) -> None:
+        self._harmed.pop(node, None)
+        if node in self._cluster.nodes:
+            self._cluster.remove(node)
+
+    def _mend(self, share: float) -> None:
+        due = [mend for until, mend in self._mends if until <= share]
+        self._mends = [(until, mend) for until, mend in self._mends if until > share]
+        for mend in due:
+            mend()
+
+
+OUT_OF_MEMORY: Final = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "50"}
+
+
+def other_numba(folder: Path) -> Path:
+    """A folder by which Python finds another version of Numba before the one that is installed."""
+    place = folder / "other-version" / "numba-0.1.dist-info"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: numba\nVersion: 0.1\n")
+    return place.parent
+
+
+def problems_of(found: Path, calm: Path) -> list[str]:
+    """In what a run differs from a calm one: its bytes, its units, and how often each is counted."""
+    if not (found / "units.parquet").is_file():
+        return ["has no results"]
+    problems = []
+    if same_runs.compare(calm, found):
+        problems.append("its bytes differ")
+    keys = {side: sorted(pq.read_table(side / "units.parquet")["key"].to_pylist()) for side in (calm, found)}
+    if keys[found] != keys[calm]:
+        problems.append("its units are others")
+    simulated = Counter(entry["key"] for entry in Journal(found).entries() if entry["status"] == "simulated")
+    twice = [key for key, count in simulated.items() if count > 1]
+    if twice:
+        problems.append(f"{len(twice)} units are counted twice")
+    counts = json.loads((found / "simulator.json").read_text())["units"]
+    expected = json.loads((calm / "simulator.json").read_text())["units"]["total"]
+    if (counts["total"], counts["failed"], counts["simulated"] + counts["reused"]) != (expected, 0, expected):
+        problems.append(f"its counts are {counts}, of {expected} units")
+    return problems
+
+
+def study(folder: Path, num_points: int) -> Path:
+    """A sweep of miniFE on 64 ranks with contention: a replay of about half a second per point."""
+    latencies = ", ".join(f"{1 + number / 8} us" for number in range(num_points // 4))
+    path = folder / "study.yaml"
+    example = Path(__file__).parents[1] / "runner" / "examples" / "minife-64.tar.zst"
+    path.write_text(f"""\
+schema: 1
+name: faults
+workload: {{path: {example}, format: simgrid-ti, flop_rate: 1 Gflop/s}}
+target: fattree256
+model: {{network: flow}}
+sweep:
+  target.network.latency: [{latencies}]
+  target.network.bandwidth: [0.5 GB/s, 1.25 GB/s, 5 GB/s, 12.5 GB/s]
+""")
+    return path
+
+
+def calm_local(folder: Path, arguments: Sequence[str]) -> Path:
+    """The run directory that all others must equal: in this process's place, without Ray."""
+    output = folder / "calm"
+    words = [sys.executable, "-m", "manyscale", *arguments, "--executor", "local", "-o", str(output)]
+    done = subprocess.run([*words, "--cache", str(folder / "cache-calm")], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return output
+
+
+def one_run(folder: Path, arguments: Sequence[str], calm: Path, seed: int, faults: Sequence[Fault]) -> Verdict:
+    """A cluster, a run with faults, and the verdict. The run's directory goes if all is well."""
+    num_units = len(pq.read_table(calm / "units.parquet"))
+    output = folder / f"run-{seed}"
+    shutil.rmtree(output, ignore_errors=True)
+    shutil.rmtree(folder / f"cache-run-{seed}", ignore_errors=True)
+    with NodeCluster(NAME, NETWORK, folder) as cluster:
+        run = FaultyRun(cluster, arguments, output, num_units)
+        run.run(seed, faults)
+    verdict = run.check(calm)
+    if not verdict.problems:
+        shutil.rmtree(output)
+        shutil.rmtree(folder / f"cache-run-{seed}")
+    return verdict
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--faults", type=int, default=10)
+    parser.add_argument("--points", type=int, default=96)
+    parser.add_argument("--kind", action="append", choices=KINDS)
+    options = parser.parse_args()
+    folder = options.output.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = ["run", str(study(folder, options.points)), "--no-report"]
+    calm = folder / "calm"
+    if not (calm / "simulator.json").is_file():
+        shutil.rmtree(calm, ignore_errors=True)
+        calm_local(folder, arguments)
+    num_bad = 0
+    for seed in range(options.first, options.first + options.runs):
+        faults = schedule(seed, options.faults, options.kind or KINDS)
+        verdict = one_run(folder, arguments, calm, seed, faults)
+        with (folder / "faults.jsonl").open("a") as file:
+            file.write(json.dumps(asdict(verdict)) + "\n")
+        print(json.dumps(asdict(verdict)), flush=True)
+        num_bad += bool(verdict.problems)
+    return num_bad
+
+
+if __name__ == "__main__":
+    sys.exit(main() > 0)
