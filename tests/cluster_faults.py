@@ -15,21 +15,26 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import same_runs
+import yaml
 from cluster_nodes import Node, NodeCluster
 
 NAME: Final = "chaos"
 NETWORK: Final = "10.77"
+TRACES: Final = "traces"  # a folder of which every node has a copy
 MOST_NODES: Final = 4
 LOOK_SECONDS: Final = 0.1
 SAMPLE_SECONDS: Final = 0.5
@@ -88,7 +93,7 @@ class Verdict:
 
 
 class Journal:
-    """How many units are done, by the run directory's journal."""
+    """Which units are done, by the run directory's journal."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "units.jsonl"
@@ -99,8 +104,9 @@ class Journal:
             return []
         return [json.loads(line) for line in self._path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
-    def num_done(self) -> int:
-        return len({entry["key"] for entry in self.entries() if entry["status"] != "failed"})
+    def costs(self) -> dict[str, float]:
+        """CPU seconds of the units that are done, by key."""
+        return {entry["key"]: entry["cpu_seconds"] for entry in self.entries() if entry["status"] != "failed"}
 
 
 class WorkerTime:
@@ -124,13 +130,14 @@ class WorkerTime:
 class FaultyRun:
     """One run with its faults. ``arguments`` are those of ``manyscale run`` but for address, output and cache."""
 
-    def __init__(self, cluster: NodeCluster, arguments: Sequence[str], output: Path, num_units: int) -> None:
+    def __init__(self, cluster: NodeCluster, arguments: Sequence[str], output: Path, calm: Path) -> None:
         self._cluster, self._arguments, self._output = cluster, arguments, output
-        self._num_units = num_units
+        self._calm = calm
+        self._costs = Journal(calm).costs()  # the work is done to the share of these
         self._journal = Journal(output)
         self._time = WorkerTime()
         self._harmed: dict[Node, str] = {}
-        self._mends: list[tuple[float, Callable[[], None]]] = []
+        self._mends: list[tuple[float, Callable[[], object]]] = []
         self._driver: subprocess.Popen[bytes] | None = None
         self.verdict = Verdict(0)
 
@@ -141,6 +148,8 @@ class FaultyRun:
         next_sample, num_done, waiting = 0.0, 0, list(faults)
         while len(self._cluster.nodes) < num_nodes:
             self._cluster.add()
+        for node in self._cluster.nodes:
+            node.wait_until_joined()
         self._start_driver()
         try:
             while True:
@@ -149,10 +158,10 @@ class FaultyRun:
                     self._time.look(self._cluster.nodes)
                     self._replace_dead(num_nodes)
                     next_sample = time.monotonic() + SAMPLE_SECONDS
-                done = self._journal.num_done()
-                if done > num_done:
-                    num_done, last_change = done, now
-                share = num_done / self._num_units
+                done = self._journal.costs().keys()
+                if len(done) > num_done:
+                    num_done, last_change = len(done), now
+                share = sum(self._costs.get(key, 0.0) for key in done) / sum(self._costs.values())
                 self._mend(share)
                 while waiting and waiting[0].at <= share:
                     self._befall(waiting.pop(0), share)
@@ -160,7 +169,7 @@ class FaultyRun:
                 if self._has_ended():
                     break
                 if now - last_change > STALL_SECONDS or now - begin > seconds:
-                    self._tell(f"hangs at {num_done} of {self._num_units} units after {now - begin:.0f} s")
+                    self._tell(f"hangs at {num_done} of {len(self._costs)} units after {now - begin:.0f} s")
                     break
                 time.sleep(LOOK_SECONDS)
             self._time.look(self._cluster.nodes)
@@ -173,9 +182,9 @@ class FaultyRun:
         self.verdict.worker_cpu_seconds = self._time.total
         return self.verdict
 
-    def check(self, calm: Path) -> Verdict:
-        """Compare with a calm run's directory."""
-        self.verdict.problems += problems_of(self._output, calm)
+    def check(self) -> Verdict:
+        """Compare what the run left with the calm one's directory."""
+        self.verdict.problems += problems_of(self._output, self._calm)
         return self.verdict
 
     def _tell(self, problem: str) -> None:
@@ -244,7 +253,7 @@ class FaultyRun:
         else:
             node = self._cluster.add(environment=OUT_OF_MEMORY)
         self._harmed[node] = kind
-        self._mends.append((until, lambda: self._remove(node)))
+        self._mends.append((until, partial(self._remove, node)))
 
     def _harm(self, fault: Fault, until: float) -> None:
         node = self._victim(fault)
@@ -260,19 +269,19 @@ class FaultyRun:
         self._harmed[node] = fault.kind
         if what == "stop":
             node.signal(signal.SIGSTOP, *names)
-            mend: Callable[[], Any] = lambda: node.signal(signal.SIGCONT)
+            mend: Callable[[], object] = partial(node.signal, signal.SIGCONT)
         elif what == "cut":
             node.cut()
             mend = node.restore
         elif what == "slow":
             node.slow_down(0.1)
-            mend = lambda: node.slow_down(0)
+            mend = partial(node.slow_down, 0)
         else:
             node.fill_disk()
             mend = node.free_disk
-        self._mends.append((until, lambda: self._heal(node, mend)))
+        self._mends.append((until, partial(self._heal, node, mend)))
 
-    def _heal(self, node: Node, mend: Callable[[], Any]) -> None:
+    def _heal(self, node: Node, mend: Callable[[], object]) -> None:
         self._harmed.pop(node, None)
         if node in self._cluster.nodes and node.is_up():
             mend()
@@ -346,22 +355,27 @@ def problems_of(found: Path, calm: Path) -> list[str]:
     return problems
 
 
-def study(folder: Path, num_points: int) -> Path:
-    """A sweep of miniFE on 64 ranks with contention: a replay of about half a second per point."""
-    latencies = ", ".join(f"{1 + number / 8} us" for number in range(num_points // 4))
+def study(folder: Path, num_widths: int) -> Path:
+    """The shipped design space of nodes in detail, with so many issue widths: 24 units of up to half a second for each,
+    and many small ones that follow from these."""
+    examples = Path(__file__).parents[1] / "runner" / "examples"
+    content = yaml.safe_load((examples / "multizone-8-design.yaml").read_text())
+    for name in ("path", "detail"):
+        content["workload"][name] = str(_unpacked(examples / content["workload"][name], folder / TRACES))
+    content["sweep"]["target.node.core.width"] = list(range(1, num_widths + 1))
     path = folder / "study.yaml"
-    example = Path(__file__).parents[1] / "runner" / "examples" / "minife-64.tar.zst"
-    path.write_text(f"""\
-schema: 1
-name: faults
-workload: {{path: {example}, format: simgrid-ti, flop_rate: 1 Gflop/s}}
-target: fattree256
-model: {{network: flow}}
-sweep:
-  target.network.latency: [{latencies}]
-  target.network.bandwidth: [0.5 GB/s, 1.25 GB/s, 5 GB/s, 12.5 GB/s]
-""")
+    path.write_text(yaml.safe_dump(content))
     return path
+
+
+def _unpacked(archive: Path, folder: Path) -> Path:
+    """The one folder that a .tar.zst holds: workers read the streams of a trace themselves."""
+    with (
+        pa.CompressedInputStream(pa.OSFile(str(archive)), "zstd") as stream,
+        tarfile.open(fileobj=stream, mode="r|") as tar,
+    ):
+        tar.extractall(folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.zst")
 
 
 def calm_local(folder: Path, arguments: Sequence[str]) -> Path:
@@ -376,14 +390,13 @@ def calm_local(folder: Path, arguments: Sequence[str]) -> Path:
 
 def one_run(folder: Path, arguments: Sequence[str], calm: Path, seed: int, faults: Sequence[Fault]) -> Verdict:
     """A cluster, a run with faults, and the verdict. The run's directory goes if all is well."""
-    num_units = len(pq.read_table(calm / "units.parquet"))
     output = folder / f"run-{seed}"
     shutil.rmtree(output, ignore_errors=True)
     shutil.rmtree(folder / f"cache-run-{seed}", ignore_errors=True)
-    with NodeCluster(NAME, NETWORK, folder) as cluster:
-        run = FaultyRun(cluster, arguments, output, num_units)
+    with NodeCluster(NAME, NETWORK, folder, keep=[folder / TRACES]) as cluster:
+        run = FaultyRun(cluster, arguments, output, calm)
         run.run(seed, faults)
-    verdict = run.check(calm)
+    verdict = run.check()
     if not verdict.problems:
         shutil.rmtree(output)
         shutil.rmtree(folder / f"cache-run-{seed}")
@@ -396,12 +409,12 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--faults", type=int, default=10)
-    parser.add_argument("--points", type=int, default=96)
+    parser.add_argument("--widths", type=int, default=6)
     parser.add_argument("--kind", action="append", choices=KINDS)
     options = parser.parse_args()
     folder = options.output.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    arguments = ["run", str(study(folder, options.points)), "--no-report"]
+    arguments = ["run", str(study(folder, options.widths)), "--no-report"]
     calm = folder / "calm"
     if not (calm / "simulator.json").is_file():
         shutil.rmtree(calm, ignore_errors=True)

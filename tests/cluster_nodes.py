@@ -81,6 +81,7 @@ class Node:
     def __init__(self, cluster: NodeCluster, number: int, process: subprocess.Popen[bytes]) -> None:
         self.name, self.address = cluster.name_of(number), f"{cluster.subnet}.{number}"
         self._link = cluster.link_of(number)
+        self._log = cluster.folder / f"{self.name}.log"
         self._process = process
         self._group: Path | None = None
         self.is_cut = False
@@ -106,6 +107,14 @@ class Node:
     def is_up(self) -> bool:
         """Whether the node runs, raylet and all; it may be cut off, stopped or slow."""
         return self._process.poll() is None and bool(self.processes("raylet"))
+
+    def wait_until_joined(self, seconds: float = 120) -> None:
+        """Until Ray says that it runs there; raises RuntimeError with what it printed."""
+        end = time.monotonic() + seconds
+        while "Ray runtime started" not in (printed := self._log.read_text(errors="replace")):
+            if self.has_ended() or time.monotonic() > end:
+                raise RuntimeError(f"{self.name} did not join: {printed}")
+            time.sleep(0.2)
 
     def has_ended(self) -> bool:
         """Whether nothing of the node runs any more."""
@@ -376,7 +385,7 @@ def _ip(*words: str) -> None:
 def _free_place(name: str) -> tuple[IO[str], int]:
     """A place no living cluster of the name has; its lock goes with this process, however that ends."""
     for place in range(MOST_CLUSTERS):
-        lock = Path(f"/run/lock/{name}-{place}.lock").open("w")
+        lock = Path(f"/run/lock/{name}-{place}.lock").open("w")  # noqa: SIM115 (its caller closes it)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
