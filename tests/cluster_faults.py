@@ -38,7 +38,7 @@ TRACES: Final = "traces"  # a folder of which every node has a copy
 MOST_NODES: Final = 4
 LOOK_SECONDS: Final = 0.1
 SAMPLE_SECONDS: Final = 0.5
-STALL_SECONDS: Final = 240.0  # without a unit done: the run hangs
+STALL_SECONDS: Final = 120.0  # without a unit done: the run hangs
 KINDS: Final = (
     "kill worker",
     "stop worker",
@@ -127,18 +127,67 @@ class WorkerTime:
         return sum(self._seconds.values())
 
 
+class Driver:
+    """``manyscale run`` on the head of a cluster, as often as it takes. ``arguments`` are those of the command but for
+    address, output and cache."""
+
+    def __init__(self, cluster: NodeCluster, arguments: Sequence[str], output: Path) -> None:
+        self._cluster, self._arguments, self._output = cluster, arguments, output
+        self._log = cluster.folder / f"{output.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def start(self) -> None:
+        """Begin the run, or go on with it."""
+        words = [sys.executable, "-m", "manyscale", *self._arguments, "--address", self._cluster.address]
+        words += ["-o", str(self._output), "--cache", str(self._cluster.folder / f"cache-{self._output.name}")]
+        if (self._output / "manifest.json").exists():
+            words.append("--resume")
+        with self._log.open("ab" if self.starts else "wb") as file:
+            self._process = subprocess.Popen(
+                self._cluster.command(*words), stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+        self.starts += 1
+
+    def kill(self) -> None:
+        """``kill -9``, of ``nsenter`` and of what it began."""
+        assert self._process is not None
+        with suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                process.kill()
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit status; None if it still runs after so many seconds."""
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
+
+    @property
+    def said(self) -> list[str]:
+        """The lines that it printed, at every start."""
+        return self._log.read_text(errors="replace").splitlines()
+
+
 class FaultyRun:
-    """One run with its faults. ``arguments`` are those of ``manyscale run`` but for address, output and cache."""
+    """One run with its faults."""
 
     def __init__(self, cluster: NodeCluster, arguments: Sequence[str], output: Path, calm: Path) -> None:
-        self._cluster, self._arguments, self._output = cluster, arguments, output
-        self._calm = calm
+        self._cluster, self._output, self._calm = cluster, output, calm
+        self._driver = Driver(cluster, arguments, output)
         self._costs = Journal(calm).costs()  # the work is done to the share of these
         self._journal = Journal(output)
         self._time = WorkerTime()
         self._harmed: dict[Node, str] = {}
         self._mends: list[tuple[float, Callable[[], object]]] = []
-        self._driver: subprocess.Popen[bytes] | None = None
         self.verdict = Verdict(0)
 
     def run(self, seed: int, faults: Sequence[Fault], num_nodes: int = 2, seconds: float = 900) -> Verdict:
@@ -150,7 +199,7 @@ class FaultyRun:
             self._cluster.add()
         for node in self._cluster.nodes:
             node.wait_until_joined()
-        self._start_driver()
+        self._driver.start()
         try:
             while True:
                 now = time.monotonic()
@@ -165,7 +214,6 @@ class FaultyRun:
                 self._mend(share)
                 while waiting and waiting[0].at <= share:
                     self._befall(waiting.pop(0), share)
-                    self._start_driver_again_if_killed()
                 if self._has_ended():
                     break
                 if now - last_change > STALL_SECONDS or now - begin > seconds:
@@ -176,10 +224,14 @@ class FaultyRun:
             if waiting:
                 self._tell(f"{len(waiting)} faults had no time to come")
         finally:
-            self._kill_driver()
+            self._driver.kill()
             self._mend(float("inf"))
         self.verdict.wall_seconds = time.monotonic() - begin
         self.verdict.worker_cpu_seconds = self._time.total
+        self.verdict.driver_starts = self._driver.starts
+        self.verdict.said = [
+            line for line in self._driver.said if line.startswith("manyscale:") and " left" not in line
+        ]
         return self.verdict
 
     def check(self) -> Verdict:
@@ -190,44 +242,12 @@ class FaultyRun:
     def _tell(self, problem: str) -> None:
         self.verdict.problems.append(problem)
 
-    # The driver
-
-    def _start_driver(self) -> None:
-        words = [sys.executable, "-m", "manyscale", *self._arguments, "--address", self._cluster.address]
-        words += ["-o", str(self._output), "--cache", str(self._cluster.folder / f"cache-{self._output.name}")]
-        if self._output.exists():
-            words.append("--resume")
-        self.verdict.driver_starts += 1
-        log = self._cluster.folder / f"{self._output.name}.log"
-        with log.open("ab") as file:
-            self._driver = subprocess.Popen(
-                self._cluster.command(*words), stdin=subprocess.DEVNULL, stdout=file, stderr=file
-            )
-
-    def _kill_driver(self) -> None:
-        """``kill -9``, of ``nsenter`` and of what it began."""
-        assert self._driver is not None
-        with suppress(psutil.NoSuchProcess):
-            for process in psutil.Process(self._driver.pid).children(recursive=True):
-                process.kill()
-        self._driver.kill()
-        self._driver.wait()
-
     def _has_ended(self) -> bool:
-        assert self._driver is not None
-        status = self._driver.poll()
-        if status is None:
+        if (status := self._driver.status) is None:
             return False
-        log = (self._cluster.folder / f"{self._output.name}.log").read_text(errors="replace")
-        self.verdict.said = [line for line in log.splitlines() if line.startswith("manyscale:")]
         if status:
-            self._tell(f"exit status {status}: {log.strip().splitlines()[-1:]}")
+            self._tell(f"exit status {status}: {self._driver.said[-1:]}")
         return True
-
-    def _start_driver_again_if_killed(self) -> None:
-        assert self._driver is not None
-        if self._driver.returncode == -signal.SIGKILL:
-            self._start_driver()
 
     # Faults
 
@@ -236,7 +256,8 @@ class FaultyRun:
         self._time.look(self._cluster.nodes)
         until = share + fault.lasts
         if fault.kind == "kill driver":
-            self._kill_driver()
+            self._driver.kill()
+            self._driver.start()
         elif fault.kind in ("late node", "node out of memory", "other version"):
             self._add_node(fault.kind, until)
         else:

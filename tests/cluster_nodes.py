@@ -329,6 +329,8 @@ class NodeCluster:
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
         start += [f"--num-cpus={cpus}", f"--object-store-memory={100 * _MIB}"]
         start += [f"--node-ip-address={address}", *_PORTS, *options]
+        if sees is not None:  # users' commands go on where the head's Ray has ended
+            start = ["sh", "-c", '"$@"; exec sleep infinity', "head", *start]
         words = ["env", "-i", *(f"{key}={value}" for key, value in settings.items())]
         log = (self.folder / f"{name}.log").open("wb")
         command = ["ip", "netns", "exec", name, *words, "unshare", *spaces, *setup, *mounts, "--", *start]
