@@ -17,8 +17,9 @@ Cost: O(steps + messages log(wildcard messages)). Memory: 12 B a step, 16 B a me
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import ends_of_compute, read_only
 from manyscale.models.network.replay.steps import (
     ACTION,
+    CALL,
     ENTER_GATE,
     FIRST,
     LAST,
@@ -86,35 +88,99 @@ def critical_path(
     is_eager: np.ndarray,
     starts_at_send: np.ndarray,
     num_point_to_point: int,
+    through_call: ThroughCall | None = None,
 ) -> CriticalPath:
     """The critical path of a finished replay of ``program`` with ``compute_ps`` (int64 per operation) of compute.
 
     bool per message: ``is_eager``, its sender goes on at once; ``starts_at_send``, it travels before its receive is
-    posted. Messages from number ``num_point_to_point`` on are those of collectives. Of several paths of equal length,
-    one. Raises ValueError for a timeline that is not one of this program.
+    posted. Messages from number ``num_point_to_point`` on are those of collectives. ``through_call`` knows the way
+    through collectives that are called, where ``program`` has such. Of several paths of equal length, one. Raises
+    ValueError for a timeline that is not one of this program.
     """
-    end_ps, sent, arrived = (_reader(array) for array in (timeline.end_ps, timeline.send_ps, timeline.receive_ps))
-    if end_ps.shape != compute_ps.shape or sent.shape != (program.num_messages,):
+    end_ps = _reader(timeline.end_ps)
+    if end_ps.shape != compute_ps.shape or timeline.send_ps.shape != (program.num_messages,):
         raise ValueError("the timeline is not of this program: their numbers of operations or messages differ")
     walk = _at_end(program, end_ps)
     if walk is None:
         return _path(np.empty(0, _SEGMENT), num_point_to_point)
     if program.only_computes and np.array_equal(end_ps, ends_of_compute(program, compute_ps)):
         return _path(_of_compute(program, compute_ps, end_ps, int(walk["strand"][0])), num_point_to_point)
+    replayed, known = _before_walk(program, compute_ps, timeline, is_eager, starts_at_send)
+    found = []
+    while walk["state"] != _ENDED:
+        found += _walked(replayed, known, walk)
+        if walk["state"] == _AT_CALL:
+            found.append(_inside_call(program, known, walk, through_call))
+    return _path(np.concatenate(found)[::-1], num_point_to_point)
+
+
+def _walked(replayed: _Replayed, known: _Known, walk: np.ndarray) -> list[np.ndarray]:
+    """Segments, last first, until the walk ends or is at a call. Raises ValueError where it leads nowhere."""
+    segments = np.empty(_CHUNK, _SEGMENT)
+    found = []
+    while True:
+        count = _go_back(replayed, known, segments, walk)
+        if walk["state"] == _LOST:
+            raise ValueError("the timeline is not of this program: its critical path leads nowhere")
+        found.append(segments[:count].copy())
+        if walk["state"] != _UNDER_WAY:
+            return found
+
+
+# (instance, when each of its participants enters, the participant from whose end to go back): segments as arrays by
+# name, and the participant with whose entry the path goes on
+ThroughCall: TypeAlias = Callable[[int, np.ndarray, int], tuple[CriticalPath, int]]
+
+
+def _inside_call(program: Program, known: _Known, walk: np.ndarray, through_call: ThroughCall | None) -> np.ndarray:
+    """The segments of the collective at whose call the walk is, last first. It then is before that of another rank."""
+    if program.calls is None or through_call is None:
+        raise ValueError("the program calls collectives, and nobody knows the way through them")
+    instance = int(program.target[walk["at"][0]])
+    rows, members = program.calls.rows[instance], program.calls.members[program.calls.kind[instance]]
+    at = np.searchsorted(known.row_of[: program.strand_steps[program.num_ranks]], rows)
+    last = int(np.flatnonzero(members == walk["strand"][0])[0])
+    path, first = through_call(instance, known.before[at], last)
+    inside = np.flatnonzero(path.kind != COMPUTE)[::-1]  # a participant computes until it enters
+    segments = np.empty(len(inside), _SEGMENT)
+    segments["start_ps"], segments["end_ps"], segments["kind"] = (
+        path.start_ps[inside], path.end_ps[inside], path.kind[inside],
+    )  # fmt: skip
+    segments["operation"], segments["source"] = rows[path.operation[inside]], members[path.source[inside]]
+    segments["message"] = np.where(path.message[inside] < 0, -1, program.num_messages + path.message[inside])
+    walk["at"], walk["strand"], walk["time"] = at[first], members[first], known.before[at[first]]
+    walk["state"] = _UNDER_WAY
+    return segments
+
+
+def path_from(
+    program: Program,
+    compute_ps: np.ndarray,
+    timeline: Timeline,
+    is_eager: np.ndarray,
+    starts_at_send: np.ndarray,
+    rank: int,
+) -> tuple[CriticalPath, int]:
+    """What the end of ``rank`` waited for, as critical_path has it of the end of a run, its messages those of
+    collectives; and the rank on which it begins. For programs without calls."""
+    walk = np.zeros(1, _WALK)
+    walk["strand"], walk["at"] = rank, program.strand_steps[rank + 1] - 1
+    walk["time"] = timeline.end_ps[program.rank_offsets[rank + 1] - 1]
+    walk["steps_left"] = 2 * len(program.step) + 2
+    replayed, known = _before_walk(program, compute_ps, timeline, is_eager, starts_at_send)
+    return _path(np.concatenate(_walked(replayed, known, walk))[::-1], 0), int(walk["strand"][0])
+
+
+def _before_walk(
+    program: Program, compute_ps: np.ndarray, timeline: Timeline, is_eager: np.ndarray, starts_at_send: np.ndarray
+) -> tuple[_Replayed, _Known]:
+    end_ps, sent, arrived = (_reader(array) for array in (timeline.end_ps, timeline.send_ps, timeline.receive_ps))
     replayed = _Replayed(
         program.step, program.target, program.rank_offsets, _reader(compute_ps), end_ps, sent, arrived,
         read_only(is_eager), read_only(starts_at_send),
         _match_open(program, sent), program.candidate_offsets, _candidates(program),
     )  # fmt: skip
-    known = _new_known(program, replayed.compute_ps, end_ps)
-    segments = np.empty(_CHUNK, _SEGMENT)
-    found = []
-    while walk["state"] != _ENDED:
-        count = _go_back(replayed, known, segments, walk)
-        if walk["state"] == _LOST:
-            raise ValueError("the timeline is not of this program: its critical path leads nowhere")
-        found.append(segments[:count].copy())
-    return _path(np.concatenate(found)[::-1], num_point_to_point)
+    return replayed, _new_known(program, replayed.compute_ps, end_ps)
 
 
 def _of_compute(program: Program, compute_ps: np.ndarray, end_ps: np.ndarray, rank: int) -> np.ndarray:
@@ -253,7 +319,7 @@ _WALK: Final = np.dtype(  # the step ``at`` of a strand was done at ``time``
     [("at", "i8"), ("time", "i8"), ("steps_left", "i8"), ("count", "i8"), ("strand", "i4"), ("state", "i4")]
 )
 _CHUNK: Final = 8192  # segments that are found at a time
-_AT_END, _UNDER_WAY, _ENDED, _LOST = 0, 1, 2, 3
+_AT_END, _UNDER_WAY, _ENDED, _LOST, _AT_CALL = 0, 1, 2, 3, 4
 
 
 def _candidates(program: Program) -> np.ndarray:
@@ -407,6 +473,9 @@ def _step_back(replayed, known, segments, me):  # type: ignore[no-untyped-def]
     if action == WAIT_GATE:
         _jump(known, me, known.gate[what].last_at)
         _add(known, segments, me, known.gate[what].last_ps, COLLECTIVE, row, -1)
+        return
+    if action == CALL and me.time > known.before[at]:
+        me.state = _AT_CALL
         return
     if action == WAIT_ANY and known.chosen[what] >= 0:
         action = replayed.candidate[known.chosen[what]].action

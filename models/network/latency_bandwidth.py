@@ -20,14 +20,28 @@ from manyscale.models.workload.quantities import MOST_PS
 NAME = "latency-bandwidth"
 VERSION = 1
 DOMAIN = network_domain({}, {})
+CALLED_FROM = 1024  # ranks from which on collectives are called (replay/calls.py): messages do not hinder each other
 
 
 def replay(program: Program, compute_ps: np.ndarray, network: Network, placement: Placement) -> Timeline:
     """Timeline of a program whose operation i is preceded by ``compute_ps[i]`` of compute. O(steps + messages).
 
-    Raises ReplayError for a deadlock, ValueError for a message that takes over 53 days.
+    Raises ReplayError for a deadlock, ValueError for a message that takes over 53 days, and for programs of calls
+    EntangledCallsError.
     """
-    return replay_law(program, compute_ps, message_law(program, network, placement.node_of_rank))
+    law = message_law(program, network, placement.node_of_rank)
+    if program.calls is None:
+        return replay_law(program, compute_ps, law)
+    from manyscale.models.network.replay.calls import replay_calls  # few runs need it
+
+    return replay_calls(program, compute_ps, law, called(program, network, placement))
+
+
+def called(program: Program, network: Network, placement: Placement) -> list[tuple[Program, MessageLaw]]:
+    """Program and law of each collective that a program calls."""
+    from manyscale.models.network.replay.calls import law_of_calls  # few runs need it
+
+    return law_of_calls(program, placement.node_of_rank, lambda part, nodes: message_law(part, network, nodes))
 
 
 def message_law(program: Program, network: Network, node_of_rank: np.ndarray) -> MessageLaw:

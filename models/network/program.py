@@ -21,6 +21,7 @@ import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.machine import CollectiveChoice
+from manyscale.models.network.collectives.calls import Calls, calls_of
 from manyscale.models.network.collectives.formulas import Gates
 from manyscale.models.network.collectives.instances import Instances, collective_instances
 from manyscale.models.network.collectives.rules import CollectiveRules
@@ -72,7 +73,8 @@ class Program:
     uint8[g, 2] (FanModel) and ``gate_bytes`` int64[g, 2].
 
     ``graph``: the dependencies of a workload that has such, for models that replay them. If they leave its ranks no
-    order (``graph_is_ordered``), there is nothing else: no steps.
+    order (``graph_is_ordered``), there is nothing else: no steps. ``calls``: the collectives whose messages are not
+    among these (replay/calls.py), None where there are none.
     """
 
     num_ranks: int
@@ -100,6 +102,7 @@ class Program:
     gate_bytes: np.ndarray
     graph: OperationGraph | None = None
     graph_is_ordered: bool = True
+    calls: Calls | None = None
 
     def __post_init__(self) -> None:
         for value in self.__dict__.values():
@@ -124,23 +127,29 @@ class Program:
     def num_bytes(self) -> int:
         """Memory of all arrays."""
         own = sum(value.nbytes for value in self.__dict__.values() if isinstance(value, np.ndarray))
-        return own + (self.graph.num_bytes if self.graph is not None else 0)
+        return own + sum(part.num_bytes for part in (self.graph, self.calls) if part is not None)
 
 
-def build_program(workload: Workload, collectives: CollectiveChoice, *, keep_graph: bool = False) -> Program:
+def build_program(
+    workload: Workload, collectives: CollectiveChoice, *, keep_graph: bool = False, called_from: int | None = None
+) -> Program:
     """The program of a workload under a preset of collective algorithms, or rules that choose them (as a network has
     them: Network.collectives).
 
     A workload whose operations are a graph that no order of each rank's stands for is refused, unless ``keep_graph``:
-    for models that replay graphs. Raises WorkloadError, naming rank and operation, also for sends and receives that do
-    not match, for collectives that the ranks call in different order, and for requests that are not open; ValueError
-    for an unknown preset.
+    for models that replay graphs. Collectives of ``called_from`` ranks or more are called where nothing depends on the
+    order of execution: for models whose messages do not hinder each other. Raises WorkloadError, naming rank and
+    operation, also for sends and receives that do not match, for collectives that the ranks call in different order,
+    and for requests that are not open; ValueError for an unknown preset.
     """
     rules = CollectiveRules.model_validate(collectives)
     operations = Operations(workload)
     if not workload.tables["dependencies"].num_rows:
         matching = match(operations, workload)
-        return _assemble(operations, matching, collective_instances(operations, rules, len(matching.sends)))
+        if matching.num_queues or np.any(operations.kind == _WAITANY):
+            called_from = None
+        instances = collective_instances(operations, rules, len(matching.sends), called_from)
+        return _assemble(operations, matching, instances)
     graph = graph_of_dependencies(workload, (operations.completes[0], _completed_rows(operations)))
     if is_ordered(workload):
         matching = match(operations, workload)
@@ -249,6 +258,7 @@ def _assemble(operations: Operations, matching: Matching, instances: Instances) 
         gate_size=instances.gate_size,
         gate_model=instances.gate_model,
         gate_bytes=instances.gate_bytes,
+        calls=calls_of(instances.called),
     )
 
 

@@ -10,7 +10,16 @@ import numpy as np
 from manyscale.models.cpu.burst import BurstParameters, predict
 from manyscale.models.machine import Network, ideal_network
 from manyscale.models.network import latency_bandwidth
-from manyscale.models.network.critical_path import critical_path, eager_messages, starting_at_send
+from manyscale.models.network.critical_path import (
+    CriticalPath,
+    ThroughCall,
+    critical_path,
+    eager_messages,
+    path_from,
+    starting_at_send,
+)
+from manyscale.models.network.program import Program
+from manyscale.models.network.replay.replay import replay_law
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.registry import lookup
@@ -39,7 +48,18 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     ``receive_ps`` per point-to-point message, ``ideal_makespan_ps`` (one value), ``path_*`` per segment of the path
     (none for graphs of operations without an order), ``link_*`` where the model knows links.
     """
-    program, compute_ps = inputs["program"], inputs["compute_ps"]
+    program = inputs["program"]
+    if program.calls is None:
+        return _replayed(parameters, program, inputs["compute_ps"])
+    from manyscale.models.network.replay import calls  # few runs need it
+
+    try:
+        return _replayed(parameters, program, inputs["compute_ps"])
+    except calls.EntangledCallsError:
+        return _replayed(parameters, calls.written_out(program), inputs["compute_ps"])
+
+
+def _replayed(parameters: Mapping[str, Any], program: Program, compute_ps: np.ndarray) -> Arrays:
     network = Network.model_validate(parameters["network"])
     placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
     model = lookup("network", parameters["model"])
@@ -51,7 +71,8 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     if program.graph_is_ordered:  # a path needs an order to go back along
         eager = eager_messages(program, network.eager_threshold_bytes)
         at_send = starting_at_send(eager, getattr(model, "TRANSFER_START", network.transfer_start))
-        found = critical_path(program, compute_ps, timeline, eager, at_send, count)
+        through = None if program.calls is None else _through_calls(program, network, placement)
+        found = critical_path(program, compute_ps, timeline, eager, at_send, count, through)
         path = to_arrays(found)
         if timeline.links is not None:
             path |= links.path_arrays(found, program, network, placement)
@@ -63,3 +84,18 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         **path,
         **links.to_arrays(timeline.links),
     }
+
+
+def _through_calls(program: Program, network: Network, placement: Placement) -> ThroughCall:
+    """The critical path through a collective that is called: its one instance is replayed again."""
+    parts = latency_bandwidth.called(program, network, placement)
+    kind = np.empty(0, np.int32) if program.calls is None else program.calls.kind
+
+    def through(instance: int, entered_ps: np.ndarray, last: int) -> tuple[CriticalPath, int]:
+        part, law = parts[kind[instance]]
+        timeline = replay_law(part, entered_ps, law)
+        return path_from(
+            part, entered_ps, timeline, law.is_eager, starting_at_send(law.is_eager, network.transfer_start), last
+        )
+
+    return through

@@ -11,8 +11,8 @@ from manyscale.models.network.collectives.formulas import Formula
 from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.collectives.schedules import Schedule
 from manyscale.models.network.operations import Operations
-from manyscale.models.network.replay.steps import ENTER_GATE, WAIT_GATE
-from manyscale.models.workload import COLLECTIVES, OperationKind
+from manyscale.models.network.replay.steps import CALL, ENTER_GATE, WAIT_GATE
+from manyscale.models.workload import COLLECTIVES, NONBLOCKING_COLLECTIVES, OperationKind
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Instances:
     in the order in which these follow the point-to-point ones.
 
     An instance that costs what a formula says has a gate instead of messages, and in place of the first message the
-    gate's number. Gates: as in Program."""
+    gate's number. Gates: as in Program. One that is called has one step, and in place of the first message its number
+    among ``called``: (members, schedule, rows of its operations) of each."""
 
     schedules: list[Schedule]
     schedule_of: np.ndarray
@@ -32,25 +33,30 @@ class Instances:
     gate_size: np.ndarray
     gate_model: np.ndarray
     gate_bytes: np.ndarray
+    called: list[tuple[np.ndarray, Schedule, np.ndarray]]
 
 
-def collective_instances(operations: Operations, collectives: CollectiveRules, num_messages: int) -> Instances:
-    """All instances under a choice of algorithms; their messages are numbered from ``num_messages`` on. Raises
-    WorkloadError for members that call different collectives."""
-    return _Finder(operations, collectives).find(num_messages)
+def collective_instances(
+    operations: Operations, collectives: CollectiveRules, num_messages: int, called_from: int | None = None
+) -> Instances:
+    """All instances under a choice of algorithms; their messages are numbered from ``num_messages`` on. Blocking ones
+    of ``called_from`` participants or more are called (None: none). Raises WorkloadError for members that call
+    different collectives."""
+    return _Finder(operations, collectives, called_from).find(num_messages)
 
 
-def _gate_steps(num_participants: int) -> Schedule:
-    """What each participant does at gate 0, in the form of a schedule without messages."""
-    steps = np.tile(np.array([ENTER_GATE, WAIT_GATE], np.int8), num_participants)
-    none, index = np.empty(0, np.int32), np.zeros(len(steps), np.int32)
-    return Schedule(2 * np.arange(num_participants + 1), steps, index, none, none, np.empty(0, np.int64))
+def _same_steps(num_participants: int, *steps: int) -> Schedule:
+    """What each participant does at gate or call 0, in the form of a schedule without messages."""
+    every = np.tile(np.array(steps, np.int8), num_participants)
+    none, index = np.empty(0, np.int32), np.zeros(len(every), np.int32)
+    return Schedule(len(steps) * np.arange(num_participants + 1), every, index, none, none, np.empty(0, np.int64))
 
 
 class _Finder:
-    def __init__(self, operations: Operations, collectives: CollectiveRules) -> None:
+    def __init__(self, operations: Operations, collectives: CollectiveRules, called_from: int | None) -> None:
         self.operations = operations
         self.collectives = collectives
+        self.called_from = called_from
 
     def find(self, num_messages: int) -> Instances:
         kind = self.operations.kind
@@ -62,6 +68,8 @@ class _Finder:
         blocks = []
         formulas: list[tuple[tuple[int, int], tuple[int, int]] | None] = []  # of each schedule: models and sizes
         gates: list[tuple[int, tuple[int, int], tuple[int, int]]] = []
+        plans: dict[int, Schedule] = {}  # of schedules that are called
+        called: list[tuple[np.ndarray, Schedule, np.ndarray]] = []
         known: dict[tuple[object, ...], int] = {}
         total = num_messages
         for members, instances in self._instances(rows):
@@ -71,17 +79,24 @@ class _Finder:
                     known[key] = len(schedules)
                     choice = self.collectives.choice(call)
                     if isinstance(choice, Formula):
-                        schedules.append(_gate_steps(len(members)))
+                        schedules.append(_same_steps(len(members), ENTER_GATE, WAIT_GATE))
                         formulas.append((choice.models, choice.sizes(call)))
                     else:
                         schedules.append(schedule(call, choice))
                         formulas.append(None)
+                        if self._is_called(instance, schedules[-1]):
+                            plans[known[key]] = schedules[-1]
+                            schedules[-1] = _same_steps(len(members), CALL)
                 schedule_of[instance] = known[key]
                 participant[instance] = np.arange(len(members))
                 formula = formulas[known[key]]
                 if formula is not None:
                     first_message[instance] = len(gates)
                     gates.append((len(members), *formula))
+                    continue
+                if known[key] in plans:
+                    first_message[instance] = len(called)
+                    called.append((members, plans[known[key]], instance))
                     continue
                 first_message[instance] = total
                 plan = schedules[known[key]]
@@ -94,7 +109,16 @@ class _Finder:
             gate_size=np.array([size for size, _, _ in gates], np.int32),
             gate_model=np.array([models for _, models, _ in gates], np.uint8).reshape(-1, 2),
             gate_bytes=np.array([sizes for _, _, sizes in gates], np.int64).reshape(-1, 2),
+            called=called,
         )
+
+    def _is_called(self, rows: np.ndarray, plan: Schedule) -> bool:
+        """Whether instances like that of ``rows`` share the steps of one: those of many ranks, which all take part and
+        wait there."""
+        if self.called_from is None or len(rows) < self.called_from:
+            return False
+        blocks = int(self.operations.kind[rows[0]]) < NONBLOCKING_COLLECTIVES.start
+        return blocks and bool(np.diff(plan.participant_offsets).all())
 
     def _instances(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """(members int32[n], rows int64[instances, n]) per communicator: its k-th collective on every member."""

@@ -145,6 +145,8 @@ def stuck_strand(program: Program, strand: int, place: int) -> str:
     if action == Step.wait_any:
         count = int(program.candidate_offsets[target + 1] - program.candidate_offsets[target])
         return f"{where} waits for the first of {count} requests"
+    if action == Step.call:
+        return f"{where} waits for the others of its collective"
     if action == Step.wait_gate:
         return f"{where} waits for the others of its collective ({int(program.gate_size[target])} ranks)"
     return f"{where} waits for its non-blocking collective"

@@ -17,11 +17,12 @@ class Step(IntEnum):
     post_open_receive = 5
     wait_open_receive = 6
     wait_any = 7
-    start_strand = 8
-    wait_strand = 9
-    nothing = 10
-    enter_gate = 11  # of a collective that costs what a formula says
-    wait_gate = 12  # until all have entered and the formula's time has passed
+    call = 8  # a collective whose steps stand once for all of its instances (network/replay/calls.py)
+    start_strand = 9
+    wait_strand = 10
+    nothing = 11
+    enter_gate = 12  # of a collective that costs what a formula says
+    wait_gate = 13  # until all have entered and the formula's time has passed
 
 
 FIRST: Final = 16
@@ -37,6 +38,7 @@ POST_OPEN_SEND: Final = int(Step.post_open_send)
 POST_OPEN_RECEIVE: Final = int(Step.post_open_receive)
 WAIT_OPEN_RECEIVE: Final = int(Step.wait_open_receive)
 WAIT_ANY: Final = int(Step.wait_any)
+CALL: Final = int(Step.call)
 START_STRAND: Final = int(Step.start_strand)
 WAIT_STRAND: Final = int(Step.wait_strand)
 NOTHING: Final = int(Step.nothing)
