@@ -126,7 +126,7 @@ network:
   envelope: 16 B
   eager_threshold: 65536 B
   transfer_start: match
-  collectives: simgrid-3.32
+  collectives: mpich
   intra_node: {{latency: 10 us, bandwidth: 1.25 GB/s}}
   self: {{latency: 5 us, bandwidth: 1.25 GB/s}}
   topology: {{kind: crossbar, loopback: through-links}}

@@ -171,9 +171,9 @@ def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulate
     def shared_for(chunk: Sequence[int], needed: set[str]) -> Mapping[str, Any]:
         shared: dict[str, Any] = {}
         for index in chunk:
-            program = _program_name(points[index])
+            program = _program_name(points[index], couplings[index])
             if program in needed and program not in programs:
-                programs[program] = _build_program(points[index])
+                programs[program] = _build_program(points[index], couplings[index])
             compute = _compute_name(points[index], bursts[index])
             if compute in needed and compute not in shared:
                 shared[compute] = _before_operations(points[index], times_of_phases(bursts[index], execution))
@@ -186,7 +186,7 @@ def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulate
         units = {}
         for index in indices:
             point, keys = points[index], bursts[index]
-            inputs = {"program": _program_name(point), "compute_ps": _compute_name(point, keys)}
+            inputs = {"program": _program_name(point, couplings[index]), "compute_ps": _compute_name(point, keys)}
             units[index] = replay_unit(point, keys, inputs, couplings[index])
         execution.execute(list(units.values()), partial(shared_for, indices))
         return units
@@ -245,18 +245,29 @@ def _corrected_phases(
     return phase_inputs(point.case, point.source, point.source.phase_times(rounds.done(time_units, execution)))
 
 
-def _build_program(point: Point) -> program_module.Program:
+def _build_program(point: Point, coupling: Coupling | None) -> program_module.Program:
     try:
         collectives = point.case.machine.network.collectives
-        return program_module.build_program(point.case.workload, collectives, keep_graph=_keeps_graph(point))
+        return program_module.build_program(
+            point.case.workload, collectives, keep_graph=_keeps_graph(point), called_from=_called_from(point, coupling)
+        )
     except WorkloadError as error:
         raise UserError(f"{point.case.study.workload.path}: {error}") from None
 
 
-def _program_name(point: Point) -> str:
+def _program_name(point: Point, coupling: Coupling | None) -> str:
     graph = "graph " if _keeps_graph(point) else ""
+    if _called_from(point, coupling) is not None:
+        graph = "calls "
     rules = CollectiveRules.model_validate(point.case.machine.network.collectives)
     return f"program {graph}{rules.model_dump_json()}"
+
+
+def _called_from(point: Point, coupling: Coupling | None) -> int | None:
+    """From how many ranks on collectives are called in the replay of a point; None where none is."""
+    least: int | None = getattr(lookup("network", point.case.study.model.network), "CALLED_FROM", None)
+    is_alone = coupling is None and least is not None
+    return least if is_alone and point.case.workload.num_ranks >= (least or 0) else None
 
 
 def _keeps_graph(point: Point) -> bool:
