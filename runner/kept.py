@@ -54,6 +54,11 @@ def checksum(path: Path) -> str:
     return _of_file(path).digest().hex()
 
 
+def checksum_of_bytes(content: bytes) -> str:
+    """The same as ``checksum``, of a file's content."""
+    return xxhash.xxh3_128_hexdigest(content)
+
+
 def checksum_of_text(text: str) -> str:
     """Hexadecimal checksum of a line or a small text, of 64 bits."""
     return xxhash.xxh3_64_hexdigest(text.encode())

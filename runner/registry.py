@@ -139,6 +139,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # a kind of work unit is a function of (parameters, inputs) that returns named arrays; a CPU model may have one
     # that bears its name, which its phases go through in place of burst's
     "unit": {
+        "points": "manyscale.runner.run.sweeps.point_units:predict_points",
         "burst": "manyscale.runner.run.replay_units:burst",
         "burst-group": "manyscale.runner.run.burst_units:of_group",
         "amm": "manyscale.runner.run.replay_units:burst",

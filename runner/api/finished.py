@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,6 +12,7 @@ from manyscale.runner.api.answer import Answer
 from manyscale.runner.api.folders import Folder
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.sweeps import finished, point_files
 from manyscale.runner.storage.address import located_or_none
 
 if TYPE_CHECKING:
@@ -70,16 +71,22 @@ def status(directory: str | PathLike[str]) -> StatusResult:
     manifest = rundir.read_manifest(folder)
     entries, num_damaged = rundir.read_journal(folder)
     latest = {entry["key"]: entry["status"] for entry in entries}
-    num_points = len(list((folder / "points").glob("*/manifest.json")))
+    num_points = finished.count(folder)
     return StatusResult(Folder(folder), manifest["status"], latest, num_points, num_damaged)
 
 
 def report(
-    directory: str | PathLike[str], *, self_contained: bool = False, cache: str | PathLike[str] | None = None
+    directory: str | PathLike[str],
+    *,
+    points: Iterable[int] | None = None,
+    self_contained: bool = False,
+    cache: str | PathLike[str] | None = None,
 ) -> Path:
     """Write the timeline traces and the report of a finished run; the run's study again, of which what is stored is
-    not simulated again. ``self_contained``: of a sweep, every page holds all that it needs; ``cache``: where the run
-    kept the results of its work units. Returns the path of ``report.html``. Raises UserError."""
+    not simulated again. Of a sweep it is the page of all points; ``points``: numbers of those whose own run
+    directories are to have traces and a page. ``self_contained``: of a sweep, every page holds all that it needs;
+    ``cache``: where the run kept the results of its work units. Returns the path of ``report.html``. Raises
+    UserError."""
     from manyscale.runner.run.study_runs import Options, run_study
 
     folder = Path(directory)
@@ -87,9 +94,16 @@ def report(
     if manifest["status"] != "complete":
         raise UserError(f"{folder}: the run is {manifest['status']}; finish it with run --resume -o DIR")
     content = rundir.read_resolved(folder)
+    shown = sorted(set(points or ()))
+    number = finished.count(folder) if content.get("sweep") else 0
+    for index in shown:
+        if not number:
+            raise UserError(f"{folder}: is no sweep, it has no point {index}; leave --point out")
+        if not 0 <= index < number:
+            raise UserError(f"{folder}: has no point {index}; its points are 0 to {number - 1}")
     chosen = Options(
-        output=folder, executor="local", resume=True, self_contained=self_contained,
+        output=folder, executor="local", resume=True, self_contained=self_contained, shown_points=shown, yes=True,
         cache=located_or_none(cache),
     )  # fmt: skip
     run_study(content, str(folder / rundir.RESOLVED), None, chosen)
-    return folder / "report.html"
+    return (point_files.folder(folder, shown[0]) if shown else folder) / "report.html"

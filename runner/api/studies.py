@@ -166,7 +166,7 @@ def predicted_what_ifs(asked: Asked, output: Output = None, **options: Any) -> W
     """The same of a study's content, ``options`` as of ``predicted``."""
     if list(parse_study(asked.content, asked.place).sweep) != [what_ifs.AXIS]:
         raise UserError(f"{asked.place}: is a sweep; ask of one of its points, or run the study with --what-if")
-    found = predicted(asked, output, point_reports=False, self_contained=True, resume=None, **options)
+    found = predicted(asked, output, point_traces=False, self_contained=True, resume=None, **options)
     assert isinstance(found, WhatIfResult)
     return found
 
@@ -182,7 +182,7 @@ def predicted(
     cache: _PathLike | None = None,
     resume: bool | None = False,
     report: bool = True,
-    point_reports: bool = True,
+    point_traces: bool = True,
     self_contained: bool = False,
     accept: Collection[str] = (),
     strict: bool = False,
@@ -197,7 +197,7 @@ def predicted(
         options = Options(
             output=directory, executor=executor, address=address, num_workers=workers,
             host=None if host is None else Path(host), cache=located_or_none(cache), resume=resume,
-            report=report and scratch is None, point_reports=point_reports, self_contained=self_contained,
+            report=report and scratch is None, point_traces=point_traces, self_contained=self_contained,
             accept=accept, strict=strict, yes=yes, progress=show,
         )  # fmt: skip
         finished = run_study(asked.content, asked.place, asked.beside, options)

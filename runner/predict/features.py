@@ -26,7 +26,7 @@ from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.predict.gpu.checks import runs_clusters
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.streams.joins import joins
-from manyscale.runner.predict.phase_source import Case
+from manyscale.runner.predict.phase_source import FILE, Case
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study.targets import shipped_content
@@ -278,7 +278,10 @@ def setting_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) -
 def _unused_of_reader(case: Case) -> list[str]:
     """What the study says about its trace, and the reader does not ask."""
     choice = case.study.workload
-    form = "workload" if workload_folder.can_read(Path(choice.path).expanduser()) else case.traced.source_format
+    is_folder = case.shared.once(
+        (FILE, "workload", choice.path), lambda: workload_folder.can_read(Path(choice.path).expanduser())
+    )
+    form = "workload" if is_folder else case.traced.source_format
     asked = getattr(lookup("reader", form), "OPTIONS", ()) if form in names("reader") else _OF_READERS
     given = [name for name in _OF_READERS if getattr(choice, name) != type(choice).model_fields[name].default]
     return [f"workload.{name}" for name in given if name not in asked]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,14 +19,30 @@ from manyscale.runner.study.repeat import RepeatedWorkload
 from manyscale.sampling.plan import Plan
 
 T = TypeVar("T")
+_MOST_RECENT: Final = 256  # machines of some 50 KB
+FILE: Final = "file"  # begins keys of what SweepShared knows of files
 
 
 class SweepShared:
     """What the sources of a sweep's points have in common, each value made once. Whoever prepares the points owns
-    it."""
+    it. ``values``: those that are known already."""
 
-    def __init__(self) -> None:
-        self._values: dict[Hashable, Any] = {}
+    def __init__(self, values: Mapping[Hashable, Any] | None = None) -> None:
+        self._values: dict[Hashable, Any] = dict(values or {})
+        self._recent: dict[Hashable, Any] = {}  # the latest last
+
+    def recently(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The same, of what a point can do without: only the latest values are kept, for sweeps of any size."""
+        found: T = self._recent.pop(key) if key in self._recent else make()
+        self._recent[key] = found
+        if len(self._recent) > _MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
+        return found
+
+    def of_files(self) -> dict[Hashable, Any]:
+        """What was read of files and of this machine, which others, who prepare points elsewhere, need to know; keys
+        that begin with FILE."""
+        return {key: value for key, value in self._values.items() if isinstance(key, tuple) and key[0] == FILE}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of ``key``, which names all that ``make`` reads and that differs between points."""

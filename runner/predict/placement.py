@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +14,19 @@ from manyscale.runner.readers import bounds
 from manyscale.runner.study import Mapping_, PlacementFile
 
 
-def place_ranks(mapping: Mapping_, machine: Machine, num_ranks: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Node int32 per rank, and float64 per rank the ranks that share one core of it (1 = a core each).
+def place_ranks(
+    mapping: Mapping_, machine: Machine, num_ranks: int, seed: int = 0,
+    read: Callable[[Path], list[int]] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Node int32 per rank, and float64 per rank the ranks that share one core of it (1 = a core each). ``read``: in
+    place of ``placement_file``, for whoever knows what the file holds.
 
     Raises UserError if a node would hold more ranks than it has cores and ``mapping.oversubscribe`` is not set, or for
     a list or file that does not name a node of the machine for every rank.
     """
     if isinstance(mapping.placement, PlacementFile):
         path = Path(mapping.placement.file)
-        node = _listed(_read(path), f"{path}", machine, num_ranks)
+        node = _listed((read or placement_file)(path), f"{path}", machine, num_ranks)
     elif isinstance(mapping.placement, list):
         node = _listed(mapping.placement, "mapping.placement", machine, num_ranks)
     else:
@@ -71,7 +75,7 @@ def _listed(nodes: Sequence[int], place: str, machine: Machine, num_ranks: int) 
     return np.array(nodes, np.int64)
 
 
-def _read(path: Path) -> list[int]:
+def placement_file(path: Path) -> list[int]:
     """The numbers in a file. Raises UserError with file and line."""
     try:
         lines = refuse_special(path).read_text().splitlines()

@@ -34,7 +34,8 @@ class WorkUnit:
 
     ``shards`` other than 1: the function takes a team (models/kernels/team.py) too, and as many run it side by side on
     one node, which makes it faster and changes no result; AS_MANY_AS_THERE_ARE: workers that have no other unit.
-    ``instructions``: warp instructions that it goes through, in which its progress is told; 0: in units."""
+    ``instructions``: warp instructions that it goes through, in which its progress is told; 0: in units.
+    ``is_kept``: whether its result is kept in the store; else its arrays come along with its outcome."""
 
     key: str
     kind: str
@@ -43,12 +44,13 @@ class WorkUnit:
     weight: int = 1
     shards: int = 1
     instructions: int = 0
+    is_kept: bool = True
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of one unit: its result's arrays stand in the store (or, if the worker cannot see the store, come
-    along in ``arrays``). ``error`` is empty unless it failed."""
+    along in ``arrays``, as those that are not kept). ``error`` is empty unless it failed."""
 
     key: str
     cpu_seconds: float = 0.0

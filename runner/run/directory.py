@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import yaml
 
@@ -26,6 +27,8 @@ from manyscale.runner.version import __version__
 
 RESOLVED = "resolved.yaml"
 _RECORDED = ("numpy", "numba", "pyarrow", "ray")
+_MOST_BLOCKS: Final = 256
+_blocks: Final[dict[tuple[str, str], str]] = {}
 
 
 def new_directory(output: Path | None, name: str, resume: bool | None = None) -> Path:
@@ -122,14 +125,16 @@ def write_page(directory: Path, text: str) -> None:
 
 
 def write_manifest(
-    directory: Path, status: str, seed: int, inputs: Mapping[str, str], accepted: Iterable[str] = ()
-) -> None:
+    directory: Path, status: str, seed: int, inputs: Mapping[str, str], accepted: Iterable[str] = (),
+    command: str | None = None,
+) -> None:  # fmt: skip
     """``manifest.json``: how the run was made. ``status`` is running, complete, failed or interrupted; ``accepted``:
-    codes of notes that do not refuse it. With the checksums of ``resolved.yaml`` and of itself."""
+    codes of notes that do not refuse it; ``command``: None for that of this process. With the checksums of
+    ``resolved.yaml`` and of itself."""
     content: dict[str, Any] = {
         "status": status,
-        "command": _command(),
-        "versions": {"manyscale": __version__, "python": sys.version.split()[0], **_versions()},
+        "command": command or command_line(),
+        "versions": dict(versions()),
         "seed": seed,
         "inputs": dict(inputs),
         "accepted": sorted(accepted),
@@ -140,15 +145,17 @@ def write_manifest(
     write_atomically(directory / "manifest.json", json.dumps(content, indent=1) + "\n")
 
 
-def _command() -> str:
+def command_line() -> str:
     """How this process was called: a command of manyscale, or a program that imports it."""
     program = Path(sys.argv[0])
     is_ours = program.stem == "manyscale" or program.parts[-2:] == ("manyscale", "__main__.py")
     return shlex.join(["manyscale" if is_ours else program.name or "python", *sys.argv[1:]])
 
 
-def _versions() -> dict[str, str]:
-    found = {}
+@cache
+def versions() -> Mapping[str, str]:
+    """Of what results depend on, and of Ray."""
+    found = {"manyscale": __version__, "python": sys.version.split()[0]}
     for package in _RECORDED:
         try:
             found[package] = version(package)
@@ -213,7 +220,18 @@ def read_resolved(directory: Path) -> Any:
 
 
 def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    write_atomically(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+    write_atomically(path, "".join(_block(key, value) for key, value in content.items()))
+
+
+def _block(key: str, value: Any) -> str:
+    """A key of a mapping with its value, as YAML. Points of a sweep have most of them in common, and to make the text
+    anew would take longer than the rest of a small point."""
+    name = key, repr(value)
+    if name not in _blocks:
+        if len(_blocks) >= _MOST_BLOCKS:
+            _blocks.clear()
+        _blocks[name] = yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True)
+    return _blocks[name]
 
 
 class Journal:
@@ -222,7 +240,9 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         path = directory / "units.jsonl"
-        whole = "".join(line for line in _journal_lines(path) if _entry(line) is not None)
+        found = [(line, entry) for line in _journal_lines(path) if (entry := _entry(line)) is not None]
+        self.earlier = {entry["key"]: _outcome(entry) for _, entry in found}  # kind, outcome and status by key
+        whole = "".join(line for line, _ in found)
         if path.is_file() and path.read_bytes() != whole.encode():
             print(f"manyscale: {path}: damaged lines are left out", file=sys.stderr)
             write_atomically(path, whole)
@@ -247,6 +267,11 @@ def read_journal(directory: Path) -> tuple[list[dict[str, Any]], int]:
     lines = _journal_lines(directory / "units.jsonl")
     entries = [entry for line in lines if (entry := _entry(line)) is not None]
     return entries, sum(line.endswith("\n") for line in lines) - len(entries)
+
+
+def _outcome(entry: Mapping[str, Any]) -> tuple[str, Outcome, str]:
+    fields = {name: entry[name] for name in ("cpu_seconds", "error", "attempts") if name in entry}
+    return entry.get("kind", ""), Outcome(entry["key"], **fields), entry["status"]
 
 
 def _journal_lines(path: Path) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Note, Severity
-from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Outcome
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import directory as rundir
@@ -22,22 +20,11 @@ from manyscale.runner.run import rendered
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.results import Result
-from manyscale.runner.run.shown import PAGE, POINT_PAGE, is_built_in
+from manyscale.runner.run.shown import is_built_in
+from manyscale.runner.run.sweeps.summaries import Summary
 from manyscale.runner.study import what_if
 
 _ALWAYS = ("timeline", "statistics")
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A point without its tables."""
-
-    name: str
-    target: str
-    num_ranks: int
-    axes: Mapping[str, Any]
-    statistics: Mapping[str, Statistic]
-    notes: Sequence[Note]
 
 
 def summary(result: Result) -> Summary:
@@ -46,20 +33,23 @@ def summary(result: Result) -> Summary:
     return Summary(name, target, num_ranks, result.sweep_point, result.statistics, result.notes)
 
 
-def write_point(result: Result, directory: Path, shown: str | None, records: Path, writers: Sequence[str]) -> None:
-    """One point: resolved study, plan, timelines, statistics; with ``shown``, the key of what they show, the traces and
-    the page of ``writers``, too, from an earlier run of which there is one among ``records`` (``rendered``), and with a
-    page what writers that are plugged in make of it."""
+def write_point(
+    result: Result, directory: Path, writers: Sequence[str], record: rendered.Record | None, *, plugged: bool
+) -> None:
+    """A run, or one point: resolved study, plan, timelines, statistics, and what ``writers`` make of it, traces and a
+    page, copied from an earlier run of which there is a ``record``; ``plugged``: what writers that are plugged in make
+    of it, too."""
     directory.mkdir(parents=True, exist_ok=True)
     resolved = {key: value for key, value in result.resolved.items() if key != "placement"}  # follows from mapping
     rundir.write_yaml(directory / rundir.RESOLVED, resolved)
     if result.plan is not None:
         write_table(result.plan, directory / "plan.parquet")
     _write(result, _ALWAYS, directory)
-    if shown is None:
-        return
-    rendered.write(directory, records, shown, partial(_write, result, writers))
-    if PAGE in writers or POINT_PAGE in writers:
+    if record is not None:
+        rendered.write(directory, record, partial(_write, result, writers))
+    else:
+        _write(result, writers, directory)
+    if plugged:
         _write(result, [name for name in names("writer") if name not in _ALWAYS and not is_built_in(name)], directory)
 
 
@@ -68,18 +58,25 @@ def _write(result: Result, writers: Sequence[str], directory: Path) -> None:
         lookup("writer", name)(result, directory)
 
 
-def write_units(directory: Path, execution: Execution) -> None:
-    """``units.parquet``, by key: what the journal says, once per unit."""
-    rows: list[tuple[str, Outcome, str]] = [execution.outcomes[key] for key in sorted(execution.outcomes)]
+def write_units(directory: Path, execution: Execution, earlier: Mapping[str, tuple[str, Outcome, str]]) -> None:
+    """``units.parquet``, by key: what the journal says, once per unit. ``earlier``: units of earlier attempts."""
+    outcomes = {**earlier, **execution.outcomes}
+    rows: list[tuple[str, Outcome, str]] = [outcomes[key] for key in sorted(outcomes)]
     columns = {
         "key": text_array([outcome.key for _, outcome, _ in rows]),
         "kind": text_array([kind for kind, _, _ in rows]),
         "status": text_array([status for _, _, status in rows]),
         "attempts": to_arrow(np.array([outcome.attempts for _, outcome, _ in rows], np.int32)),
         "cpu_seconds": to_arrow(np.array([outcome.cpu_seconds for _, outcome, _ in rows], np.float64)),
-        "result_path": text_array([execution.store.place(outcome.key) for _, outcome, _ in rows]),
+        "result_path": text_array([_path(execution, outcome.key) for _, outcome, _ in rows]),
     }
     write_table(pa.Table.from_arrays(list(columns.values()), names=list(columns)), directory / "units.parquet")
+
+
+def _path(execution: Execution, key: str) -> str:
+    """Where a result is kept; "" for one that is made again more cheaply."""
+    path = execution.store.path(key)
+    return execution.store.place(key) if execution.store.path(key).is_file() else ""
 
 
 def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
@@ -87,15 +84,26 @@ def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
     null where another has it not (a machine's third cache, the links that some models of networks know), and ``notes``:
     the codes of the notes that change or forbid its numbers, most severe first, joined by spaces."""
     columns: dict[str, pa.Array] = {"point_id": to_arrow(np.arange(len(points), dtype=np.int32))}
-    for axis in axes:
-        values = [point.axes[axis] for point in points]
-        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        columns[axis] = to_arrow(np.array(values)) if numeric else text_array([_text(value) for value in values])
-    for name in _names_of_all([list(point.statistics) for point in points]):
-        found = [point.statistics.get(name) for point in points]
-        columns[name] = pa.array([None if each is None else each.value for each in found])
-    severe = [[note.code for note in point.notes if note.severity is not Severity.informs] for point in points]
-    columns["notes"] = text_array([" ".join(dict.fromkeys(codes)) for codes in severe])
+    values: dict[str, list[Any]] = {axis: [] for axis in axes}
+    found: dict[str, list[Any]] = {}  # by statistic
+    orders: dict[tuple[str, ...], None] = {}
+    notes = []
+    for count, point in enumerate(points):
+        for axis in axes:
+            values[axis].append(point.axes[axis])
+        orders[tuple(point.statistics)] = None
+        for name, each in point.statistics.items():
+            of_name = found.setdefault(name, [])
+            of_name.extend([None] * (count - len(of_name)))
+            of_name.append(each.value)
+        severe = (note.code for note in point.notes if note.severity is not Severity.informs)
+        notes.append(" ".join(dict.fromkeys(severe)))
+    for axis, given in values.items():
+        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in given)
+        columns[axis] = to_arrow(np.array(given)) if numeric else text_array([_text(value) for value in given])
+    for name in _names_of_all(list(orders)):
+        columns[name] = pa.array(found[name] + [None] * (len(points) - len(found[name])))
+    columns["notes"] = text_array(notes)
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 

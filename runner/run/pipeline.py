@@ -27,6 +27,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.core_efficiencies import with_cores
 from manyscale.runner.predict.ipc import ipc_factors
 from manyscale.runner.predict.phase_source import (
+    FILE,
     Case,
     Coupling,
     Done,
@@ -35,7 +36,7 @@ from manyscale.runner.predict.phase_source import (
     Stage,
     SweepShared,
 )
-from manyscale.runner.predict.placement import place_ranks
+from manyscale.runner.predict.placement import place_ranks, placement_file
 from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup
@@ -43,7 +44,7 @@ from manyscale.runner.run import critical_path, links, point_notes, results, rou
 from manyscale.runner.run.burst_units import burst_units, key_of_ranks, phase_digests, phase_inputs, times_of_phases
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.study import Study, what_if
-from manyscale.runner.study.targets import resolve_target
+from manyscale.runner.study.targets import machine_file, resolve_target
 from manyscale.sampling.plan import Plan
 
 COMPUTE_ARRAYS_BYTES = 1 << 30  # of compute times held at once, for sweep points that await their replay
@@ -76,13 +77,18 @@ def prepare(
     axes: Mapping[str, Any], study: Study, workload: Workload, beside: Path | None, shared: SweepShared
 ) -> Point:
     """Resolve everything that a point names. ``shared``: of all points of the sweep. Raises UserError."""
-    machine, content = resolve_target(study, beside)
-    _check_network(machine, study)
+    machine, content = shared.recently(
+        ("target", repr(study.target), "mapping" in study.model_fields_set, study.model.network),
+        lambda: _target(study, beside, shared),
+    )
     runtime = study.options(RuntimeSystem).on(machine.node, study.mapping.cores_per_rank)
     study = study.model_copy(update={"runtime": runtime})
     case = Case(workload, study, machine, content, shared)
     ipc_factors(case)  # refuses what it does not know
-    node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
+    node, sharing = place_ranks(
+        study.mapping, machine, workload.num_ranks, study.seed,
+        lambda path: shared.once((FILE, "placement", str(path)), lambda: placement_file(path)),
+    )  # fmt: skip
     source = phase_source(case)
     asks_what_if = axes.get(what_if.AXIS, what_if.BASE) != what_if.BASE
     notes = [*workload.notes, *point_notes.before(case, node, source, of_settings=not asks_what_if)]
@@ -91,6 +97,15 @@ def prepare(
     except ValueError as error:
         raise UserError(f"{machine.name}: {error}") from None
     return Point(axes, case, node, sharing, source, source.plans(), notes, source.stages({}), storage)
+
+
+def _target(study: Study, beside: Path | None, shared: SweepShared) -> tuple[Machine, dict[str, Any]]:
+    """The machine of a point, whose network its model can use, and its content. Raises UserError."""
+    found = resolve_target(
+        study, beside, lambda name, near: shared.once((FILE, "target", name), lambda: machine_file(name, near))
+    )
+    _check_network(found[0], study)
+    return found
 
 
 def _check_network(machine: Machine, study: Study) -> None:
@@ -158,15 +173,17 @@ class Simulated:
     time_units: Mapping[str, Sequence[WorkUnit]]
 
 
-def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulated]:
+def simulate(
+    points: Sequence[Point], execution: Execution, programs: dict[str, Any] | None = None
+) -> Iterator[Simulated]:
     """Execute the units of all points, which have one workload; those that differ only in the network share every
-    compute result."""
+    compute result. ``programs``: those that were built for other points of the sweep, by name, and then for these."""
     time_units = _execute_stages(points, execution)
     bursts = _execute_bursts(points, time_units, execution)
     couplings = [
         point.source.coupling(rounds.done(units, execution)) for point, units in zip(points, time_units, strict=True)
     ]
-    programs: dict[str, Any] = {}
+    programs = {} if programs is None else programs
 
     def shared_for(chunk: Sequence[int], needed: set[str]) -> Mapping[str, Any]:
         shared: dict[str, Any] = {}

@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -64,9 +65,18 @@ def _version(library: str) -> str:
         return "none"
 
 
-def write(directory: Path, records: Path, name: str, make: Callable[[Path], None]) -> None:
-    """Copy the files of the record ``name`` into ``directory``, or ``make`` them there and leave a record."""
-    record = records / f"{name}.json"
+@dataclass(frozen=True)
+class Record:
+    """A record in the folder ``records`` of files that will stand at ``to``; ``name``: its ``key``."""
+
+    records: Path
+    name: str
+    to: Path
+
+
+def write(directory: Path, asked: Record, make: Callable[[Path], None]) -> None:
+    """Copy the files of a record into ``directory``, or ``make`` them there and leave a record."""
+    record = asked.records / f"{asked.name}.json"
     if _copy(record, directory):
         return
     with tempfile.TemporaryDirectory(dir=directory, prefix=".traces-") as scratch:
@@ -75,7 +85,7 @@ def write(directory: Path, records: Path, name: str, make: Callable[[Path], None
         for file in files:
             os.replace(Path(scratch, file), directory / file)
     with kept.written(record) as made:
-        made.write_text(json.dumps({"directory": str(directory.absolute()), "files": files}))
+        made.write_text(json.dumps({"directory": str(asked.to.absolute()), "files": files}))
 
 
 def _copy(record: Path, directory: Path) -> bool:

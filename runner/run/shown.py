@@ -24,10 +24,12 @@ MOST_RECORDS_OF_POINT: Final = 20_000  # of a point of a sweep: some 2 MB
 
 @dataclass(frozen=True)
 class Shown:
-    """What a run shows: ``report``: pages, and traces up to the limits above; ``self_contained``: a sweep's pages hold
-    their script, too; ``traces``: kinds that are written whatever their size."""
+    """What a run shows: ``report``: traces up to the limits above, and ``pages``, if not of a sweep's points, whose
+    pages are written when they are asked for; ``self_contained``: a sweep's pages hold their script, too; ``traces``:
+    kinds that are written whatever their size."""
 
     report: bool = True
+    pages: bool = True
     self_contained: bool = False
     traces: Collection[str] = ()
 
@@ -43,7 +45,7 @@ class Shown:
         kinds = [kind for kind in TRACES if is_small or kind in self.traces]
         shares = bool(result.sweep_point) and not self.self_contained and script.is_installed()
         page = POINT_PAGE if shares else PAGE
-        return [name for kind in kinds for name in TRACES[kind]] + [page] * self.report
+        return [name for kind in kinds for name in TRACES[kind]] + [page] * (self.report and self.pages)
 
 
 def num_records(result: Result) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from manyscale.models.workload import Workload
+from manyscale.runner import kept
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import InterruptedRunError, RunError, UserError, WrongKeyError, placed
 from manyscale.runner.notes import admit
@@ -25,17 +27,26 @@ from manyscale.runner.run.execute.host_time import HostTime
 from manyscale.runner.run.results import Result
 from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.store import Store
-from manyscale.runner.study import Study, parse_study, point_place, sweep_points
+from manyscale.runner.run.sweeps import point_files
+from manyscale.runner.run.sweeps.finished import FinishedPoints
+from manyscale.runner.run.sweeps.point_units import Points, is_alone
+from manyscale.runner.run.sweeps.resolved import resolved_point, resolved_study
+from manyscale.runner.run.sweeps.summaries import Summaries
+from manyscale.runner.run.sweeps.sweep_runs import SweepRun
+from manyscale.runner.study import Study, Sweep, parse_study, point_place
 from manyscale.runner.study.traces import read_workload, with_shipped
+
+MOST_CHECKED = 1_000  # points of a large sweep that are prepared before any is predicted
 
 
 @dataclass(frozen=True)
 class Options:
     """How a study is run, as opposed to what it predicts: none of these changes a result. ``accept``: codes of notes
     that shall not refuse the result; ``strict``: those that change a number refuse it, too; ``yes``: a
-    sweep may have any number of points. ``report``: write pages and, up to some size, traces; ``point_reports``: of
-    the points of a sweep, too; ``self_contained``: pages of a sweep hold the script that draws, too; ``traces``: kinds
-    that are written whatever their size. ``resume``: None where the caller offers no such thing."""
+    sweep may have any number of points. ``report``: write pages and, up to some size, traces; ``point_traces``: of
+    the points of a small sweep, too; ``shown_points``: those of a sweep whose run directories are written with traces
+    and a page; ``self_contained``: pages of a sweep hold the script that draws, too; ``traces``: kinds that are written
+    whatever their size. ``resume``: None where the caller offers no such thing."""
 
     output: Path | None = None
     executor: str = "auto"
@@ -45,7 +56,8 @@ class Options:
     cache: Path | None = None
     resume: bool | None = False
     report: bool = True
-    point_reports: bool = True
+    point_traces: bool = True
+    shown_points: Collection[int] = ()
     self_contained: bool = False
     traces: Collection[str] = ()
     accept: Collection[str] = ()
@@ -93,78 +105,176 @@ def located_content(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "workload": with_shipped(workload)} if isinstance(workload, dict) else content
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What ``run_study`` was asked for, and what it read for it."""
+
+    sweep: Sweep
+    study: Study
+    workload: Workload
+    beside: Path | None
+    options: Options
+    accept: frozenset[str]
+    host: HostTime
+    shared: SweepShared = field(default_factory=SweepShared)
+
+    @property
+    def name(self) -> str:
+        return self.study.name or self.workload.name
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        return {self.study.workload.path: self.workload.digest}
+
+    @property
+    def cache(self) -> Path:
+        return self.options.cache or default_cache()
+
+    def points(self, shows: Shown) -> Points:
+        """The points of the sweep, before it is known where they go."""
+        number, options = len(self.sweep), self.options
+        manifest = {"seed": self.study.seed, "inputs": self.inputs, "accepted": sorted(self.accept)}
+        return Points(
+            self.sweep, self.workload, self.beside, {}, self.accept, options.strict, Path(), "", self.cache / "units",
+            self.cache / "shown", shows, packs=number > point_files.MOST_WHOLE,
+            keeps=number <= point_files.MOST_WHOLE, manifest=manifest, memory={"shared": self.shared},
+        )  # fmt: skip
+
+
 def run_study(content: dict[str, Any], place: str, beside: Path | None, options: Options) -> Run:
     """Run a study's content, sweep or not, and write its run directory."""
     host = HostTime()
     content = located_content(content)
-    points = list(sweep_points(content, place, options.yes))
+    sweep = Sweep(content, place, options.yes)
     study = parse_study(content, place)
-    report = options.report and (options.point_reports or not study.sweep)
-    shows = Shown(report, options.self_contained, options.traces)
-    cache = options.cache or default_cache()
-    store = Store(cache / "units")
     options.progress(0, 0, "reading")
-    workload = workload_of(study, place, cache)
-    options.progress(0, len(points), "preparing")
-    accept = {*options.accept, *_accepted_before(options)}
+    workload = workload_of(study, place, options.cache or default_cache())
+    options.progress(0, len(sweep), "preparing")
+    accept = frozenset({*options.accept, *_accepted_before(options)})
     admit(workload.notes, accept, strict=options.strict)
-    prepared = list(prepare_points(points, place, beside, workload))
-    for point in prepared:
-        admit(point.notes, accept, strict=options.strict)
-    chosen = choose_executor(options.executor, prepared, options.address, options.host)
-    name = study.name or workload.name
+    asked = _Asked(sweep, study, workload, beside, options, accept, host)
+    return _run_sweep(asked) if study.sweep else _run_one(asked)
+
+
+def _run_one(asked: _Asked) -> Run:
+    """A study without a sweep."""
+    options = asked.options
+    shows = Shown(options.report, True, options.self_contained, options.traces)
+    point = asked.points(shows).prepare(0)
+    chosen = choose_executor(options.executor, [point], options.address, options.host)
     is_new = options.output is None or not os.path.exists(options.output)
-    directory = rundir.new_directory(options.output, name, options.resume)
-    resolved = _resolved(study, workload)
-    if not study.sweep:  # as _write_point has it, so that a finished run can be resumed
-        resolved["target"] = dict(prepared[0].case.machine_content)
-    inputs = {study.workload.path: workload.digest}
-    _check_resumed(directory, resolved, inputs, bool(options.resume))
-    journal: rundir.Journal | None = None
-    status = "failed"
-    refused = False
+    directory = rundir.new_directory(options.output, asked.name, options.resume)
+    filled = resolved_point(point.case)  # with all of the target, so that a finished run can be resumed
+    _check_resumed(directory, filled, asked.inputs, bool(options.resume))
+    with _attempt(asked, directory, filled, is_new) as journal, closing(_executor(chosen, options)) as executor:
+        execution = Execution(Store(asked.cache / "units"), executor, journal.record, options.progress)
+        (simulated,) = pipeline.simulate([point], execution)
+        options.progress(0, 1, "writing")
+        result = pipeline.assemble(simulated, execution, filled)
+        admit(result.notes, asked.accept, strict=options.strict)
+        writers = shows.writers(result)
+        name = rendered.key(simulated, filled, result.notes, writers) if writers else ""
+        record = rendered.Record(asked.cache / "shown", name, directory) if writers else None
+        outputs.write_point(result, directory, writers, record, plugged=options.report)
+        options.progress(1, 1, "writing")
+        figures = _end(asked, directory, execution, journal, chosen)
+    return Run(asked.name, directory, [outputs.summary(result)], result, execution.counts, figures)
+
+
+def _run_sweep(asked: _Asked) -> Run:
+    options, sweep, study = asked.options, asked.sweep, asked.study
+    number = len(sweep)
+    packs = number > point_files.MOST_WHOLE
+    shows = Shown(options.report and options.point_traces and not packs, False, options.self_contained, options.traces)
+    points = asked.points(shows)
+    summaries = Summaries(sweep, asked.name, asked.workload.num_ranks)
+    resolved = resolved_study(study, asked.workload, asked.shared)
+    stamp = _stamp(resolved, asked.inputs, points)
+    is_new = options.output is None or not os.path.exists(options.output)
+    before: FinishedPoints | None = None
+    if options.resume:
+        directory = rundir.new_directory(options.output, asked.name, True)
+        _check_resumed(directory, resolved, asked.inputs, True)
+        before = FinishedPoints(directory, stamp)
+        for point, stats in before.whole():
+            summaries.add(point.index, point.target, stats)
+            admit(summaries[point.index].notes, asked.accept, strict=options.strict)
+    known = before.known if before is not None else {}
+    wanted = range(number) if not packs else sweep.first_with_each_value()[:MOST_CHECKED]
+    checked = {index: points.prepare(index) for index in wanted if index not in known}
+    chosen = "local" if options.executor == "auto" else options.executor
+    if checked:
+        some = list(checked.values())
+        chosen = choose_executor(options.executor, some, options.address, options.host, number - len(known))
+    if before is None:
+        directory = rundir.new_directory(options.output, asked.name, options.resume)
+    command = rundir.read_manifest(directory)["command"] if before is not None else rundir.command_line()
+    with _attempt(asked, directory, resolved, is_new) as journal, closing(_executor(chosen, options)) as executor:
+        if options.report:
+            script.share(directory, not options.self_contained)
+        execution = Execution(Store(asked.cache / "units"), executor, journal.record, options.progress)
+        with _marked(directory) as token, closing(before or FinishedPoints(directory, stamp)) as finished:
+            points = replace(
+                points, known=asked.shared.of_files(), directory=directory, token=token,
+                manifest={**points.manifest, "command": command},
+            )  # fmt: skip
+            finished.begin()
+            kept_ready = {} if packs else {index: each for index, each in checked.items() if not is_alone(each)}
+            run = SweepRun(points, execution, finished, summaries, options.progress, stamp, kept_ready)
+            run.predict(index for index in range(number) if index not in finished.known)
+            if options.shown_points:
+                shown = replace(points, packs=False, shows=replace(shows, report=True, pages=True))
+                replace(run, points=shown).show(options.shown_points)
+        options.progress(number, number, "writing")
+        finished.sort()
+        outputs.write_sweep(directory, summaries, list(study.sweep), asked.name, options.report)
+        figures = _end(asked, directory, execution, journal, chosen)
+    return Run(asked.name, directory, summaries, None, execution.counts, figures)
+
+
+def _stamp(resolved: Mapping[str, Any], inputs: Mapping[str, str], points: Points) -> str:
+    """Of all that the files of points follow from, beside their numbers."""
+    versions = {name: each for name, each in rundir.versions().items() if name != "ray"}
+    shows = [points.packs, points.shows.report, sorted(points.shows.traces)]
+    return kept.checksum_of_text(json.dumps([resolved, inputs, versions, shows]))
+
+
+def _executor(chosen: str, options: Options) -> Any:
+    return lookup("executor", chosen)(address=options.address, num_workers=options.num_workers, host=options.host)
+
+
+@contextmanager
+def _marked(directory: Path) -> Iterator[str]:
+    """The name of a file in ``directory`` by which workers see that it is the one of this run."""
+    for left in directory.glob(".points-*"):
+        left.unlink(missing_ok=True)
+    token = f".points-{uuid.uuid4().hex}"
+    (directory / token).touch()
+    try:
+        yield token
+    finally:
+        with suppress(OSError):
+            (directory / token).unlink(missing_ok=True)
+
+
+@contextmanager
+def _attempt(asked: _Asked, directory: Path, resolved: Mapping[str, Any], is_new: bool) -> Iterator[rundir.Journal]:
+    """The journal of an attempt at a run; whatever ends it, the manifest tells. What was written before the input was
+    refused is taken back."""
+    options, journal, status, refused = asked.options, None, "failed", False
+    of_manifest = (asked.study.seed, asked.inputs, asked.accept)
     try:
         rundir.write_yaml(directory / rundir.RESOLVED, resolved)
-        rundir.write_manifest(directory, "running", study.seed, inputs, accept)
+        rundir.write_manifest(directory, "running", *of_manifest)
         journal = rundir.Journal(directory)
-        if study.sweep and options.report:
-            script.share(directory, not options.self_contained)
-        executor = lookup("executor", chosen)(
-            address=options.address, num_workers=options.num_workers, host=options.host
-        )
-        with closing(executor):
-            execution = Execution(store, executor, journal.record, options.progress)
-            summaries = []
-            result = None
-            for index, simulated in enumerate(pipeline.simulate(prepared, execution)):
-                case = simulated.point.case
-                filled = _resolved(case.study, workload) | {"target": dict(case.machine_content)}
-                point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
-                options.progress(index, len(prepared), "writing")
-                result = pipeline.assemble(simulated, execution, filled)
-                admit(result.notes, accept, strict=options.strict)
-                writers = shows.writers(result)
-                shown = rendered.key(simulated, filled, result.notes, writers) if writers else None
-                outputs.write_point(result, point_directory, shown, cache / "shown", writers)
-                if study.sweep:
-                    rundir.write_manifest(point_directory, "complete", study.seed, inputs, accept)
-                summaries.append(outputs.summary(result))
-        options.progress(len(prepared), len(prepared), "writing")
-        if study.sweep:
-            outputs.write_sweep(directory, summaries, list(study.sweep), name, options.report)
-        outputs.write_units(directory, execution)
-        figures = host.figures()
-        units = {"total": 0, **vars(execution.counts)}
-        figures["unit_cpu_seconds"] = sum(outcome.cpu_seconds for _, outcome, _ in execution.outcomes.values())
-        simulator = {"executor": chosen, **figures, "units": units}
-        rundir.write_atomically(directory / "simulator.json", json.dumps(simulator, indent=1) + "\n")
+        yield journal
         status = "complete"
     except KeyboardInterrupt as stop:
         status = "interrupted"
         raise InterruptedRunError(directory, stop) from None
     except OSError as error:
         with suppress(OSError):
-            rundir.write_manifest(directory, status, study.seed, inputs, accept)
+            rundir.write_manifest(directory, status, *of_manifest)
         begun = directory if (directory / "manifest.json").is_file() else None
         why = os.strerror(error.errno) if error.errno else error
         what = "mend this" if begun else "mend this and run again"
@@ -176,10 +286,22 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         with suppress(OSError) if status == "failed" else nullcontext():  # a full disk is told of already
             if journal is not None:
                 journal.close()
-            rundir.write_manifest(directory, status, study.seed, inputs, accept)
+            rundir.write_manifest(directory, status, *of_manifest)
         if refused:
             rundir.discard(directory, remove=is_new)
-    return Run(name, directory, summaries, None if study.sweep else result, execution.counts, figures)
+
+
+def _end(
+    asked: _Asked, directory: Path, execution: Execution, journal: rundir.Journal, chosen: str
+) -> Mapping[str, float]:
+    """Write what became of the units, and what the run took; the figures of the latter."""
+    outputs.write_units(directory, execution, journal.earlier)
+    figures = asked.host.figures()
+    units = {"total": 0, **vars(execution.counts)}
+    figures["unit_cpu_seconds"] = sum(outcome.cpu_seconds for _, outcome, _ in execution.outcomes.values())
+    simulator = {"executor": chosen, **figures, "units": units}
+    rundir.write_atomically(directory / "simulator.json", json.dumps(simulator, indent=1) + "\n")
+    return figures
 
 
 def _accepted_before(options: Options) -> list[str]:
@@ -187,22 +309,6 @@ def _accepted_before(options: Options) -> list[str]:
     if not options.resume or options.output is None or not (options.output / "manifest.json").is_file():
         return []  # new_directory says what is wrong
     return list(rundir.read_manifest(options.output).get("accepted", []))
-
-
-def _resolved(study: Study, workload: Workload) -> dict[str, Any]:
-    """The study with every default filled in; it can be run again as it stands."""
-    filled = study.model_dump(mode="json", by_alias=True)
-    filled["name"] = study.name or workload.name
-    filled["workload"]["path"] = _absolute(study.workload.path)
-    if study.workload.gpu_trace is not None:
-        filled["workload"]["gpu_trace"] = _absolute(study.workload.gpu_trace)
-    if study.mapping.launches is not None:
-        filled["mapping"]["launches"] = _absolute(study.mapping.launches)
-    return filled
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().resolve())
 
 
 def _check_resumed(directory: Path, resolved: Mapping[str, Any], inputs: Mapping[str, str], resume: bool) -> None:

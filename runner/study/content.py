@@ -3,7 +3,6 @@ points of its sweep."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,21 +110,53 @@ def num_points(study: Study, place: str, yes: bool = False) -> int:
     return number
 
 
-def sweep_points(content: dict[str, Any], place: str, yes: bool = False) -> Iterator[tuple[dict[str, Any], Study]]:
-    """(values of the axes, study) of every point, the last axis fastest; one point with no values without a sweep.
-    Raises UserError for too many, unless the answer is ``yes``."""
-    study = parse_study(content, place)
-    num_points(study, place, yes)
-    axes = study.sweep
-    for values in itertools.product(*axes.values()):
-        point = {key: value for key, value in content.items() if key not in ("sweep", what_if.AXIS)}
-        for key, value in zip(axes, values, strict=True):
+class Sweep:
+    """The points of a study's content by their numbers, the last axis fastest; without a sweep one point with no
+    values. No more is held than the content. Raises UserError for too many, unless the answer is ``yes``."""
+
+    def __init__(self, content: dict[str, Any], place: str, yes: bool = False) -> None:
+        study = parse_study(content, place)
+        self._number = num_points(study, place, yes)
+        self._base = {key: value for key, value in content.items() if key not in ("sweep", what_if.AXIS)}
+        self.place = place
+        self.axes: Mapping[str, Sequence[Any]] = study.sweep
+
+    def __len__(self) -> int:
+        return self._number
+
+    def values(self, index: int) -> dict[str, Any]:
+        """Values of the axes at a point."""
+        chosen = []
+        for axis in reversed(self.axes.values()):
+            index, position = divmod(index, len(axis))
+            chosen.append(axis[position])
+        return dict(zip(self.axes, reversed(chosen), strict=True))
+
+    def study(self, index: int) -> Study:
+        """The study of a point. Raises UserError that names the point."""
+        point, chosen = self._base, self.values(index)
+        for key, value in chosen.items():
             try:
                 point = apply_what_if(point, value) if key == what_if.AXIS else assign(point, key, value)
             except UserError as error:
-                raise UserError(f"{place}: sweep: {error}") from None
-        chosen = dict(zip(axes, values, strict=True))
-        yield chosen, parse_study(point, point_place(place, chosen))
+                raise UserError(f"{self.place}: sweep: {error}") from None
+        return parse_study(point, point_place(self.place, chosen))
+
+    def first_with_each_value(self) -> list[int]:
+        """Numbers of the points that are the first ones with some value of some axis, the first point among them: what
+        is wrong with a value alone shows in these."""
+        found, stride = {0}, self._number
+        for axis in self.axes.values():
+            stride //= len(axis)
+            found.update(range(0, stride * len(axis), stride))
+        return sorted(found)
+
+
+def sweep_points(content: dict[str, Any], place: str, yes: bool = False) -> Iterator[tuple[dict[str, Any], Study]]:
+    """(values of the axes, study) of every point, in order. Raises UserError for too many, unless the answer is
+    ``yes``."""
+    sweep = Sweep(content, place, yes)
+    return ((sweep.values(index), sweep.study(index)) for index in range(len(sweep)))
 
 
 def point_place(place: str, axes: Mapping[str, Any]) -> str:

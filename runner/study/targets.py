@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
@@ -18,9 +18,14 @@ from manyscale.runner.shipped import shipped_targets as shipped_targets
 from manyscale.runner.study import dimemas_cfg
 from manyscale.runner.study.schema import Study, parse_study
 
+MachineFile: TypeAlias = tuple[str, dict[str, Any]]  # its path, and what it holds
 
-def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, dict[str, Any]]:
-    """The machine that a study names, and the content it was built from (quantities with their units).
+
+def resolve_target(
+    study: Study, beside: Path | None = None, read: Callable[[str, Path | None], MachineFile] | None = None
+) -> tuple[Machine, dict[str, Any]]:
+    """The machine that a study names, and the content it was built from (quantities with their units). ``read``: in
+    place of ``machine_file``, for whoever knows what the files hold.
 
     A name is that of a shipped machine, or a file (YAML, or a Dimemas configuration) relative to ``beside`` or to the
     working directory; a mapping replaces keys of the machine it names, or, with a ``schema``, is a whole machine.
@@ -28,7 +33,7 @@ def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, d
     """
     if isinstance(study.target, dict) and "schema" in study.target:
         return build_machine(study.target, "target"), study.target
-    place, content = _machine_content(study.target_name, beside)
+    place, content = (read or machine_file)(study.target_name, beside)
     if "mapping" not in study.model_fields_set and dimemas_cfg.can_read(Path(place)):
         dimemas_cfg.check_mapping(Path(place))
     if not study.target_overrides:
@@ -43,7 +48,7 @@ def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, d
 def shipped_content(name: str) -> dict[str, Any] | None:
     """The content of the shipped machine of this name, None if there is none."""
     path = shipped_targets().get(name)
-    return None if path is None else _machine_content(path.stem, None)[1]
+    return None if path is None else machine_file(path.stem, None)[1]
 
 
 def target_named(name: str | Mapping[str, Any], place: str = "--target") -> tuple[Machine, dict[str, Any]]:
@@ -52,7 +57,8 @@ def target_named(name: str | Mapping[str, Any], place: str = "--target") -> tupl
     return resolve_target(parse_study({"workload": {"path": "-"}, "target": name}, place))
 
 
-def _machine_content(name: str, beside: Path | None) -> tuple[str, dict[str, Any]]:
+def machine_file(name: str, beside: Path | None) -> MachineFile:
+    """Where the machine of a name stands, and what is there. Raises UserError."""
     shipped = shipped_targets()
     if name in shipped:
         path = shipped[name]

@@ -15,9 +15,12 @@ OPERATIONS_PER_SECOND = 2e7  # rough speed of one core; no result depends on it
 RAY_PAYS_ABOVE_SECONDS = 30.0
 
 
-def choose_executor(name: str, points: Sequence[Point], address: str | None, host: Path | None) -> str:
+def choose_executor(
+    name: str, points: Sequence[Point], address: str | None, host: Path | None, number: int | None = None
+) -> str:
     """``auto`` resolved: what the host file says, else Ray if a cluster is named or the estimated work repays its
-    start. Raises UserError for a host that is launched, not joined, and for Ray where it is not installed."""
+    start. ``number``: of points, if ``points`` are not all. Raises UserError for a host that is launched, not joined,
+    and for Ray where it is not installed."""
     if host is not None:
         settings = load_host(host)
         settings.require_direct()
@@ -30,6 +33,8 @@ def choose_executor(name: str, points: Sequence[Point], address: str | None, hos
     if name != "auto":
         return name
     times = {unit.key: unit.weight for point in points for unit in point.first_units}
-    seconds = (3 * points[0].case.workload.num_operations * len(points) + sum(times.values())) / OPERATIONS_PER_SECOND
+    number = number or len(points)
+    weight = 3 * points[0].case.workload.num_operations * number + sum(times.values())
+    seconds = weight / OPERATIONS_PER_SECOND
     repays = seconds > RAY_PAYS_ABOVE_SECONDS and (os.cpu_count() or 1) > 1
     return where_it_pays(repays, f"about {seconds:.0f} s of computing")

@@ -109,6 +109,24 @@ class Execution:
         for error in self.store.settle().values():
             raise error
 
+    def stream(self, units: Sequence[WorkUnit], shared: Mapping[str, Any]) -> Iterator[Outcome]:
+        """Run units whose results are not kept, and give back their outcomes as they come. What these tell of units
+        that ran inside them is for ``told``. Raises RunError for the first unit that fails."""
+        if hasattr(self.executor, "hear"):
+            self.executor.hear = lambda _key, _share: None
+        for outcome in self.executor.map(units, shared, self.store):
+            if outcome.error:
+                raise RunError(outcome.error)
+            yield outcome
+
+    def told(self, kind: str, outcome: Outcome, status: str) -> None:
+        """What became of a unit that ran elsewhere; of one that is known already, nothing more."""
+        if outcome.key in self.outcomes:
+            return
+        self.counts.total += 1
+        setattr(self.counts, status, getattr(self.counts, status) + 1)
+        self._finish(kind, outcome, status)
+
     def _outcomes(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], watch: _Watch) -> Iterator[Outcome]:
         together = [unit for unit in units if unit.shards != 1]
         if hasattr(self.executor, "hear"):  # else it hears of units when they are finished

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
@@ -69,11 +70,11 @@ class LocalExecutor:
                     outcome, arrays = aside(
                         partial(heard, partial(self.hear, unit.key), partial(compute, unit, shared))
                     )
-                    if not outcome.error:
+                    if not outcome.error and unit.is_kept:
                         store.write(unit.key, arrays)
                     finished = state.finished(outcome)
                     if finished is not None:
-                        yield finished
+                        yield finished if unit.is_kept else replace(finished, arrays=arrays)
 
     def lockstep(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
         """The same for units whose shards run side by side, here in threads."""

@@ -280,11 +280,12 @@ class RayExecutor:
         call.worker.num_calls -= 1
         call.worker.is_closed = False
         for outcome in answer:
-            if outcome.arrays is not None and outcome.key not in state.done:
+            is_kept = state.units[outcome.key].is_kept
+            if outcome.arrays is not None and outcome.key not in state.done and is_kept:
                 store.write(outcome.key, outcome.arrays)
             finished = state.finished(replace(outcome, arrays=None))
             if finished is not None:
-                yield finished
+                yield finished if is_kept else replace(finished, arrays=outcome.arrays)
 
     def _welcome(self, worker: _Worker, versions: Mapping[str, str]) -> None:
         check_versions(versions, self._address)

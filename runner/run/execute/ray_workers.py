@@ -103,7 +103,7 @@ def _compute_and_store(unit: WorkUnit, work: Callable[[], tuple[Outcome, Arrays]
         return Outcome(unit.key, error=_defect(unit.kind, error))
     if outcome.error:
         return outcome
-    if store is not None:
+    if store is not None and unit.is_kept:
         try:
             store.write(unit.key, arrays)
             return outcome

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import study_runs
+from manyscale.runner.run.sweeps import point_files
 
 
 def write_traces(directory: Path, kinds: Collection[str], cache: Path | None = None) -> list[Path]:
@@ -18,6 +19,8 @@ def write_traces(directory: Path, kinds: Collection[str], cache: Path | None = N
 
     Raises UserError where the directory is no finished run, or a sweep.
     """
+    if point_files.is_packed(directory):
+        point_files.take_out(directory)
     manifest = rundir.read_manifest(directory)
     if manifest["status"] != "complete":
         raise UserError(f"{directory}: the run is {manifest['status']}; finish it with run --resume -o DIR")

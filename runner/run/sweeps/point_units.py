@@ -1,0 +1,228 @@
+"""Points of a sweep predicted and written where a worker is: prepared, replayed, assembled, and their files made.
+
+A unit takes a few points. What they need of the sweep comes as its input, once per worker; results of their own work
+units are taken from the store where the worker sees it, and kept there where to make them again would cost more than
+to keep them. Files go to the run directory where the worker sees it, else they travel with the answer. Points whose
+phases need work units of their own (``Point.first_stages``) go back untouched: those units are spread over all workers.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import RunError, UserError, placed
+from manyscale.runner.notes import admit
+from manyscale.runner.predict.phase_source import SweepShared
+from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute
+from manyscale.runner.progress import telling
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run import outputs, pipeline, rendered
+from manyscale.runner.run.execute.execution import Execution
+from manyscale.runner.run.results import Result
+from manyscale.runner.run.shown import Shown
+from manyscale.runner.run.store import Store
+from manyscale.runner.run.sweeps import point_files
+from manyscale.runner.run.sweeps.resolved import resolved_point
+from manyscale.runner.study import Sweep, point_place
+
+KIND: Final = "points"
+INPUT: Final = "sweep"
+REPAYS_KEEPING_SECONDS: Final = 0.05  # of CPU; to write and to check a result of 0.3 MB takes some 0.002
+MEMORY_BYTES: Final = 1 << 26  # of results that are not kept, for points that follow
+MOST_PROGRAMS: Final = 4
+
+
+@dataclass(frozen=True)
+class Points:
+    """What all points of a sweep have in common, as workers get it. ``known``: what was read of files. ``directory``:
+    of the run, which a worker sees if its file ``token`` is there; ``units``: folder of the store; ``records``: of
+    traces that earlier runs wrote. ``keeps``: results of all work units are kept, however quickly they were made."""
+
+    sweep: Sweep
+    workload: Workload
+    beside: Path | None
+    known: Mapping[Any, Any]
+    accept: frozenset[str]
+    strict: bool
+    directory: Path
+    token: str
+    units: Path
+    records: Path
+    shows: Shown
+    packs: bool
+    keeps: bool
+    manifest: Mapping[str, Any]
+    memory: dict[str, Any] = field(default_factory=dict, compare=False)  # of the worker
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "memory": {}}
+
+    @property
+    def shared(self) -> SweepShared:
+        if "shared" not in self.memory:
+            self.memory["shared"] = SweepShared(self.known)
+        found: SweepShared = self.memory["shared"]
+        return found
+
+    def prepare(self, index: int) -> pipeline.Point:
+        """A point, whose notes are admitted. Raises UserError that names the study and the point."""
+        axes, study = self.sweep.values(index), self.sweep.study(index)
+        try:
+            point = pipeline.prepare(axes, study, self.workload, self.beside, self.shared)
+        except UserError as error:
+            raise placed(error, point_place(self.sweep.place, axes)) from None
+        admit(point.notes, self.accept, strict=self.strict)
+        return point
+
+
+def predict_points(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """Points ``indices`` of the sweep. ``answer``: JSON; per point its number, the name of its target and the checksums
+    of its files, or what refused it; the outcomes of its work units; points that are ``left`` to the driver. Beside it
+    ``stats/INDEX``, and ``file/INDEX/NAME`` where the run directory is not seen; bytes as uint8."""
+    points: Points = inputs[INPUT]
+    done: list[dict[str, Any]] = []
+    arrays: Arrays = {}
+    units: list[tuple[str, Outcome, str]] = []
+    left: list[int] = []
+    refused: dict[str, Any] | None = None
+    index = -1
+    try:
+        ready = []
+        for index in parameters["indices"]:
+            point = points.prepare(index)
+            if is_alone(point):
+                ready.append((index, point))
+            else:
+                left.append(index)
+        index = -1
+        execution = Execution(_store(points), _Here(), lambda *outcome: units.append(outcome))
+        numbers = iter(ready)
+        for simulated in pipeline.simulate([point for _, point in ready], execution, _programs(points)):
+            index, _ = next(numbers)
+            entry, files = written(points, index, simulated, execution)
+            done.append(entry)
+            arrays |= files
+    except UserError as error:
+        refused = {"index": index, "what": "input", "text": str(error)}
+    except RunError as error:
+        refused = {"index": index, "what": "run", "text": str(error)}
+    answer = {
+        "done": done, "left": left, "refused": refused,
+        "units": [[kind, each.key, each.cpu_seconds, status] for kind, each, status in units],
+    }  # fmt: skip
+    return {"answer": _bytes(json.dumps(answer).encode()), **arrays}
+
+
+def is_alone(point: pipeline.Point) -> bool:
+    """Whether a point needs no work units but its ranks' and its replay."""
+    return not point.first_stages and point.source.coupling({}) is None
+
+
+def written(
+    points: Points, index: int, simulated: pipeline.Simulated, execution: Execution
+) -> tuple[dict[str, Any], Arrays]:
+    """Assemble a point and write its files, or give them back where the run directory is not seen. Raises UserError for
+    notes that refuse it."""
+    filled = resolved_point(simulated.point.case)
+    result = pipeline.assemble(simulated, execution, filled)
+    admit(result.notes, points.accept, strict=points.strict)
+    to = point_files.folder(points.directory, index)
+    sees = (points.directory / points.token).is_file()
+    moves = sees and not points.packs and not points.shows.pages
+    parent = to.parent if moves else Path(tempfile.gettempdir())
+    parent.mkdir(exist_ok=True)
+    scratch = parent / f".{to.name}.{uuid.uuid4().hex}"
+    try:
+        _write_all(points, simulated, result, filled, scratch, to if sees else None)
+        files = point_files.read_folder(scratch)
+        if points.packs:
+            files = point_files.pack(files)
+        if moves:
+            point_files.move_folder(scratch, to)
+        elif sees:
+            point_files.write_files(to, files)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    sums = point_files.checksums({name: content for name, content in files.items() if name != "manifest.json"})
+    entry = {"index": index, "target": result.machine.name, "files": sums}
+    arrays = {f"stats/{index}": _bytes(files[point_files.STATISTICS])}
+    if not sees:
+        arrays |= {f"file/{index}/{name}": _bytes(content) for name, content in files.items()}
+    return entry, arrays
+
+
+def _write_all(
+    points: Points, simulated: pipeline.Simulated, result: Result, filled: Mapping[str, Any], scratch: Path,
+    to: Path | None,
+) -> None:  # fmt: skip
+    """Everything that a point leaves, as a whole run directory, which will stand at ``to``."""
+    writers = points.shows.writers(result)
+    shown = rendered.key(simulated, filled, result.notes, writers) if writers and to is not None else None
+    record = None if shown is None or to is None else rendered.Record(points.records, shown, to)
+    outputs.write_point(result, scratch, writers, record, plugged=points.shows.report and not points.packs)
+    if not points.packs:
+        rundir.write_manifest(scratch, "complete", **points.manifest)
+
+
+class _Here:
+    """Computes units in this very thread."""
+
+    def map(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: _Results) -> Iterator[Outcome]:
+        for unit in telling(units, [unit.weight for unit in units]):
+            outcome, arrays = compute(unit, shared)
+            if not outcome.error:
+                store.keep(unit.key, arrays, outcome.cpu_seconds)
+            yield outcome
+
+    def lockstep(self, units: Sequence[WorkUnit], _shared: Mapping[str, Any], _store: _Results) -> Iterator[Outcome]:
+        assert not units, "points with such units are left to the driver"
+        yield from ()
+
+
+class _Results:
+    """Results of the units of a worker's points: those of the store, if it is seen, and in memory the latest ones."""
+
+    def __init__(self, kept: Store | None, keeps_all: bool, memory: dict[str, Arrays]) -> None:
+        self._kept, self._keeps_all, self._memory = kept, keeps_all, memory
+
+    def read(self, key: str) -> Arrays | None:
+        found = self._memory.get(key)
+        return found if found is not None or self._kept is None else self._kept.read(key)
+
+    def keep(self, key: str, arrays: Arrays, cpu_seconds: float) -> None:
+        """Take a result that took so long. Raises UserError if it cannot be written."""
+        if self._kept is not None and (self._keeps_all or cpu_seconds > REPAYS_KEEPING_SECONDS):
+            self._kept.write(key, arrays)
+        self._memory[key] = arrays
+
+    def path(self, key: str) -> Path:
+        return Path(key) if self._kept is None else self._kept.path(key)
+
+
+def _store(points: Points) -> Any:
+    memory = points.memory.setdefault("results", {})
+    size = sum(array.nbytes for arrays in memory.values() for array in arrays.values())
+    while memory and size > MEMORY_BYTES:
+        size -= sum(array.nbytes for array in memory.pop(next(iter(memory))).values())
+    return _Results(Store(points.units) if points.units.is_dir() else None, points.keeps, memory)
+
+
+def _programs(points: Points) -> dict[str, Any]:
+    known: dict[str, Any] = points.memory.setdefault("programs", {})
+    while len(known) > MOST_PROGRAMS:
+        del known[next(iter(known))]
+    return known
+
+
+def _bytes(content: bytes) -> np.ndarray:
+    return np.frombuffer(content, np.uint8)

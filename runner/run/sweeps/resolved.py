@@ -1,0 +1,31 @@
+"""The study of a run, or of a point, with every default filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from manyscale.models.workload import Workload
+from manyscale.runner.predict.phase_source import FILE, Case, SweepShared
+from manyscale.runner.study import Study
+
+
+def resolved_study(study: Study, workload: Workload, shared: SweepShared) -> dict[str, Any]:
+    """What ``resolved.yaml`` holds: it can be run again as it stands. Of a sweep; a point is ``resolved_point``."""
+    filled = study.model_dump(mode="json", by_alias=True)
+    filled["name"] = study.name or workload.name
+    filled["workload"]["path"] = _absolute(study.workload.path, shared)
+    if study.workload.gpu_trace is not None:
+        filled["workload"]["gpu_trace"] = _absolute(study.workload.gpu_trace, shared)
+    if study.mapping.launches is not None:
+        filled["mapping"]["launches"] = _absolute(study.mapping.launches, shared)
+    return filled
+
+
+def resolved_point(case: Case) -> dict[str, Any]:
+    """The same of one point, its machine in full."""
+    return resolved_study(case.study, case.workload, case.shared) | {"target": dict(case.machine_content)}
+
+
+def _absolute(path: str, shared: SweepShared) -> str:
+    return shared.once((FILE, "absolute", path), lambda: str(Path(path).expanduser().resolve()))

@@ -1,0 +1,136 @@
+"""A sweep from its points to their files: the points go to workers a few at a time, in units that predict and write
+them (``point_units``); what comes back is small. Points that need work units of their own are predicted here, some at a
+time, and their units by the workers. However many points there are, no more is held of one that is written than its
+figures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, unit_key
+from manyscale.runner.progress import Progress
+from manyscale.runner.run import pipeline
+from manyscale.runner.run.execute.choice import OPERATIONS_PER_SECOND
+from manyscale.runner.run.execute.execution import Execution
+from manyscale.runner.run.sweeps import point_files
+from manyscale.runner.run.sweeps.finished import Finished, FinishedPoints
+from manyscale.runner.run.sweeps.point_units import INPUT, KIND, Points, is_alone, written
+from manyscale.runner.run.sweeps.summaries import Summaries
+
+T = TypeVar("T")
+VERSION: Final = 1  # of a unit of points
+MOST_POINTS_OF_UNIT: Final = 16
+UNIT_SECONDS: Final = 0.25  # of replays that a unit carries
+LEAST_UNITS: Final = 32  # of a sweep, for an even load
+POINT_OPERATIONS: Final = 200_000  # that take as long as to prepare, assemble and write a small point
+UNITS_AT_ONCE: Final = 1024
+POINTS_AT_ONCE: Final = 256  # of those that are predicted here
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One attempt at a sweep. ``finished`` and ``summaries`` know the points that are written; ``prepared``: points
+    that are ready to be predicted here."""
+
+    points: Points
+    execution: Execution
+    finished: FinishedPoints
+    summaries: Summaries
+    progress: Progress
+    stamp: str
+    prepared: dict[int, pipeline.Point] = field(default_factory=dict)
+
+    def predict(self, missing: Iterable[int]) -> None:
+        """Predict and write the points that are missing, in their order as far as workers keep it. Raises UserError for
+        the first one that is refused, RunError for one that fails."""
+        missing = list(missing)
+        if not missing:
+            return
+        if not self.points.packs:
+            for index in missing:  # what an attempt that did not finish them left
+                shutil.rmtree(point_files.folder(self.points.directory, index), ignore_errors=True)
+        first = self.prepared.get(missing[0]) or self.points.prepare(missing[0])
+        self._tell()
+        if not is_alone(first):
+            self._predict_here(missing)
+            return
+        size = points_of_unit(self.points.workload, len(missing))
+        for window in _batches(_batches(missing, size), UNITS_AT_ONCE):
+            left = self._predict_in_units([self._unit(indices) for indices in window])
+            self._predict_here(sorted(left))
+
+    def _unit(self, indices: tuple[int, ...]) -> WorkUnit:
+        parameters = {"indices": list(indices)}
+        key = unit_key(KIND, VERSION, parameters, [self.stamp], seed=0)
+        weight = len(indices) * (3 * self.points.workload.num_operations + POINT_OPERATIONS)
+        return WorkUnit(key, KIND, parameters, {INPUT: INPUT}, weight, is_kept=False)
+
+    def _predict_in_units(self, units: list[WorkUnit]) -> list[int]:
+        """The points that the units left."""
+        open_units = {unit.key: unit.parameters["indices"][0] for unit in units}
+        left: list[int] = []
+        refusal: dict[str, Any] | None = None
+        for outcome in self.execution.stream(units, {INPUT: self.points}):
+            assert outcome.arrays is not None
+            answer = json.loads(outcome.arrays["answer"].tobytes())
+            self._take(answer["done"], outcome.arrays)
+            for kind, key, cpu_seconds, status in answer["units"]:
+                self.execution.told(kind, Outcome(key, cpu_seconds, attempts=int(status != "reused")), status)
+            left += answer["left"]
+            del open_units[outcome.key]
+            refused = answer["refused"]
+            if refused is not None and (refusal is None or refused["index"] < refusal["index"]):
+                refusal = refused
+            if refusal is not None and min(open_units.values(), default=refusal["index"]) >= refusal["index"]:
+                raise (UserError if refusal["what"] == "input" else RunError)(refusal["text"])
+        return left
+
+    def _predict_here(self, indices: Iterable[int]) -> None:
+        for some in _batches(indices, POINTS_AT_ONCE):
+            ready = [self.prepared.pop(index, None) or self.points.prepare(index) for index in some]
+            numbers = iter(some)
+            for simulated in pipeline.simulate(ready, self.execution):
+                entry, arrays = written(self.points, next(numbers), simulated, self.execution)
+                self._take([entry], arrays)
+
+    def _take(self, entries: Iterable[Mapping[str, Any]], arrays: Arrays) -> None:
+        """Points that are written, or whose files came along."""
+        for entry in entries:
+            index = entry["index"]
+            prefix = f"file/{index}/"
+            files = {name.removeprefix(prefix): arrays[name].tobytes() for name in arrays if name.startswith(prefix)}
+            if files:
+                point_files.write_files(point_files.folder(self.points.directory, index), files)
+            self.summaries.add(index, entry["target"], arrays[f"stats/{index}"].tobytes())
+            self.finished.add(Finished(index, entry["target"], self.stamp, entry["files"]))
+        self._tell()
+
+    def _tell(self) -> None:
+        self.progress(len(self.finished.known), len(self.points.sweep), "replaying")
+
+    def show(self, indices: Iterable[int]) -> None:
+        """Write the whole run directory, traces and page of points that are finished. ``points`` say so."""
+        for index in indices:
+            ready = [self.points.prepare(index)]
+            for simulated in pipeline.simulate(ready, self.execution):
+                written(self.points, index, simulated, self.execution)
+
+
+def points_of_unit(workload: Workload, number: int) -> int:
+    """How many of a sweep's ``number`` points a unit takes."""
+    seconds = 3 * workload.num_operations / OPERATIONS_PER_SECOND
+    return max(1, min(MOST_POINTS_OF_UNIT, int(UNIT_SECONDS / seconds), number // LEAST_UNITS))
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """``items`` in order, so many at a time."""
+    source = iter(items)
+    while some := tuple(islice(source, size)):
+        yield some
