@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from manyscale.runner.api.answer import Answer
 from manyscale.runner.api.folders import Folder
@@ -78,12 +78,12 @@ def status(directory: str | PathLike[str]) -> StatusResult:
 def report(
     directory: str | PathLike[str],
     *,
-    points: Iterable[int] | None = None,
+    points: Iterable[int] | Literal["all"] = (),
     self_contained: bool = False,
     cache: str | PathLike[str] | None = None,
 ) -> Path:
     """Write the timeline traces and the report of a finished run; the run's study again, of which what is stored is
-    not simulated again. Of a sweep it is the page of all points; ``points``: numbers of those whose own run
+    not simulated again. Of a sweep it is the page of all points; ``points``: numbers of those, or "all", whose own run
     directories are to have traces and a page. ``self_contained``: of a sweep, every page holds all that it needs;
     ``cache``: where the run kept the results of its work units. Returns the path of ``report.html``. Raises
     UserError."""
@@ -94,11 +94,11 @@ def report(
     if manifest["status"] != "complete":
         raise UserError(f"{folder}: the run is {manifest['status']}; finish it with run --resume -o DIR")
     content = rundir.read_resolved(folder)
-    shown = sorted(set(points or ()))
     number = finished.count(folder) if content.get("sweep") else 0
+    shown = range(number) if points == "all" else sorted({int(index) for index in points})
+    if not number and (shown or points == "all"):
+        raise UserError(f"{folder}: is no sweep, and has no points; leave --point out")
     for index in shown:
-        if not number:
-            raise UserError(f"{folder}: is no sweep, it has no point {index}; leave --point out")
         if not 0 <= index < number:
             raise UserError(f"{folder}: has no point {index}; its points are 0 to {number - 1}")
     chosen = Options(

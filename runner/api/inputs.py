@@ -134,9 +134,11 @@ def named_study(study: StudyLike, target: TargetLike | None = None) -> Asked:
 def _at_path(path: Path, target: TargetLike | None) -> Asked:
     from manyscale.runner.run import directory as rundir
 
-    if (path / "manifest.json").is_file():
+    if rundir.is_run(path):
+        from manyscale.runner.run.sweeps.point_files import opened
+
         place = path / rundir.RESOLVED
-        return Asked(_mapping(rundir.read_resolved(path), place), str(place), None)
+        return Asked(_mapping(rundir.read_resolved(opened(path)), place), str(place), None)
     if path.is_dir() and not study_traces.is_trace(path):
         raise UserError(
             f"{path}: is a directory with neither a run (manifest.json) nor a trace; a study is a YAML file"

@@ -21,6 +21,7 @@ from manyscale.runner.run import outputs
 from manyscale.runner.run.execute.execution import Counts
 from manyscale.runner.run.questions.factors import shown_factors
 from manyscale.runner.run.results import Result
+from manyscale.runner.run.sweeps.summaries import Summary
 from manyscale.runner.study import what_if
 
 _TIMELINES = (
@@ -50,7 +51,7 @@ class RunResult(Answer, Result):
         return f"{self.name} on {self.machine.name}" + (f": {ranks} ranks" if ranks > 1 else "")
 
     @property
-    def summaries(self) -> Sequence[outputs.Summary]:
+    def summaries(self) -> Sequence[Summary]:
         """The run without its tables."""
         return (outputs.summary(self),)
 
@@ -98,13 +99,13 @@ class SweepResult(Answer):
 
     name: str
     axes: tuple[str, ...]
-    points: Sequence[outputs.Summary]
+    points: Sequence[Summary]
     folder: Folder | None = None
     counts: Counts = field(default_factory=Counts)
     host: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def summaries(self) -> Sequence[outputs.Summary]:
+    def summaries(self) -> Sequence[Summary]:
         """The points, as a single run has them."""
         return self.points
 
@@ -207,11 +208,11 @@ class WhatIfResult(SweepResult):
         return figures.what_if(self.what_if_table())
 
 
-def _makespan(point: outputs.Summary) -> float:
+def _makespan(point: Summary) -> float:
     return float(point.statistics["application.makespan"].value)
 
 
-def _at(point: outputs.Summary) -> str:
+def _at(point: Summary) -> str:
     return ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in point.axes.items())
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from manyscale.runner.cli.options import add_cache, add_self_contained
+from manyscale.runner.errors import UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +17,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--trace", action="append", default=[], metavar="KIND",
         help="write the timeline for this tool (paraver, perfetto) into the directory, whatever its size, and nothing "
         "else; runs leave out what is large",
+    )  # fmt: skip
+    parser.add_argument(
+        "--point", action="append", default=[], metavar="N",
+        help="of a sweep: write the whole run directory of this point with traces and a page into points/N, or of all "
+        "of them ('all')",
     )  # fmt: skip
     add_self_contained(parser)
     add_cache(parser)
@@ -29,5 +37,17 @@ def run(options: argparse.Namespace) -> int:
         files = write_traces(options.directory, options.trace)
         print(f"traces: {', '.join(map(str, files))}")
         return 0
-    print(f"report: {report(options.directory, self_contained=options.self_contained, cache=options.cache)}")
+    points = _points(options.point)
+    page = report(options.directory, points=points, self_contained=options.self_contained, cache=options.cache)
+    print(f"report: {page}")
     return 0
+
+
+def _points(given: Sequence[str]) -> Sequence[int] | Literal["all"]:
+    """Numbers of points, or ``all``. Raises UserError for what is neither."""
+    if "all" in given:
+        return "all"
+    for text in given:
+        if not text.isdecimal():
+            raise UserError(f"--point {text}: is no number of a point, as 17 of points/0017; or say all")
+    return [int(text) for text in given]

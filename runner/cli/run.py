@@ -23,7 +23,7 @@ from manyscale.runner.cli.progress import announce_compilation, progress_bar
 if TYPE_CHECKING:
     from manyscale.runner.api.study_results import RunResult, SweepResult
     from manyscale.runner.predict.statistic import Statistic
-    from manyscale.runner.run.outputs import Summary
+    from manyscale.runner.run.sweeps.summaries import Summary
 
 MOST_POINTS_SHOWN: Final = 20  # on the terminal
 

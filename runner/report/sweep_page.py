@@ -70,7 +70,7 @@ def write_sweep(
     for prefix, each in _STACKS.items():
         if any(name.startswith(prefix) for name in points):
             page.add(each.title, _stacks(page, points, axes, prefix, each.unit), note=each.note)
-    page.add("Points", _points_table(points, axes))
+    page.add("Points", _points_table(points, axes, directory))
     drawing = script.NAME if script.is_shared(directory) else ""
     (directory / "report.html").write_text(page.html(drawing), encoding="utf-8", errors="backslashreplace")
 
@@ -274,7 +274,7 @@ def _linear(cores: list[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _points_table(points: Points, axes: list[str]) -> str:
+def _points_table(points: Points, axes: list[str], directory: Path) -> str:
     known = list(efficiencies(points))
     counted = {name: label for name, label in _COUNTED.items() if name in points and None not in points[name]}
     times = points[MAKESPAN]
@@ -282,7 +282,9 @@ def _points_table(points: Points, axes: list[str]) -> str:
     parts = [name for name in points if name.startswith(_CORES_CPI)]
     rows = []
     for index, point in enumerate(points["point_id"]):
-        link = f'<a href="points/{int(point):04d}/report.html">{int(point):04d}</a>'
+        link = f"{int(point):04d}"
+        if (directory / "points" / link / "report.html").is_file():
+            link = f'<a href="points/{link}/report.html">{link}</a>'
         time = escape(duration(times[index])) + (" (fastest)" if times[index] == best and len(times) > 1 else "")
         values = [escape(points[name][index]) for name in axes]
         stack = {name.removeprefix(_CORES_CPI): points[name][index] for name in parts}
@@ -302,4 +304,5 @@ def _points_table(points: Points, axes: list[str]) -> str:
         *counted.values(), *(EFFICIENCIES[name] for name in known),
     )  # fmt: skip
     columns = f"; {', '.join(EFFICIENCIES[name] for name in known)}: efficiencies" if known else ""
-    return f'<p class="note">Each point links to its own report{escape(columns)}.</p>{table(header, rows)}'
+    asked = f"The page of a point is written by manyscale report DIR --point N{columns}."
+    return f'<p class="note">{escape(asked)}</p>{table(header, rows)}'

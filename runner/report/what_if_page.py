@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +30,18 @@ def write_sweep(
     sweep_table: pa.Table, axes: list[str], directory: Path, title: str, notes: Sequence[Note] = ()
 ) -> None:
     """Write ``report.html`` of a sweep over what-ifs; what-ifs link to reports of their own where these are."""
-    has_links = (directory / "points" / "0000" / "report.html").is_file()
-    made = _page(what_if.table(sweep_table, axes), f"What-ifs of {title}", notes, has_links)
+    pages = {int(page.parent.name) for page in (directory / "points").glob("*/report.html")}
+    made = _page(what_if.table(sweep_table, axes), f"What-ifs of {title}", notes, pages)
     text = made.html(script.NAME if script.is_shared(directory) else "")
     (directory / "report.html").write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def page(table: pa.Table, title: str, notes: Sequence[Note] = ()) -> str:
     """The page of a table of ``what_if.parquet``, with all that it needs. Equal tables give equal text."""
-    return _page(table, title, notes, False).html()
+    return _page(table, title, notes, ()).html()
 
 
-def _page(table: pa.Table, title: str, notes: Sequence[Note], has_links: bool) -> Page:
+def _page(table: pa.Table, title: str, notes: Sequence[Note], pages: Collection[int]) -> Page:
     rows = table.to_pylist()
     others = [name for name in table.column_names if name not in _FIXED]
     asked = [row for row in rows if row["what_if"] != _BASE]
@@ -57,10 +57,8 @@ def _page(table: pa.Table, title: str, notes: Sequence[Note], has_links: bool) -
             "there, not how to gain it; what two of them gain does not add up.",
         )
     header = (*map(escape, others), "what if", "predicted time", "change", "per cent", "speed-up")
-    made.add(
-        "All what-ifs",
-        html_table(header, [_cells(row, others, has_links) for row in rows], numeric_from=len(others) + 1),
-    )
+    cells = [_cells(row, others, row["point_id"] in pages) for row in rows]
+    made.add("All what-ifs", html_table(header, cells, numeric_from=len(others) + 1))
     return made
 
 

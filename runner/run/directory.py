@@ -26,6 +26,7 @@ from manyscale.runner.study import load_study_content
 from manyscale.runner.version import __version__
 
 RESOLVED = "resolved.yaml"
+PACK: Final = "point.zip"  # of a point of a large sweep (sweeps/point_files.py)
 _RECORDED = ("numpy", "numba", "pyarrow", "ray")
 _MOST_BLOCKS: Final = 256
 _blocks: Final[dict[tuple[str, str], str]] = {}
@@ -184,8 +185,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is a run directory."""
-    return (path / "manifest.json").is_file()
+    """Whether a path is a run directory, or that of a sweep's point whose files are packed."""
+    return (path / "manifest.json").is_file() or (path / PACK).is_file()
 
 
 def check_complete(directory: Path) -> None:

@@ -31,7 +31,7 @@ from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.run.sweeps.finished import FinishedPoints
 from manyscale.runner.run.sweeps.point_units import Points, is_alone
 from manyscale.runner.run.sweeps.resolved import resolved_point, resolved_study
-from manyscale.runner.run.sweeps.summaries import Summaries
+from manyscale.runner.run.sweeps.summaries import Summaries, Summary
 from manyscale.runner.run.sweeps.sweep_runs import SweepRun
 from manyscale.runner.study import Study, Sweep, parse_study, point_place
 from manyscale.runner.study.traces import read_workload, with_shipped
@@ -73,7 +73,7 @@ class Run:
 
     name: str
     directory: Path
-    points: Sequence[outputs.Summary]
+    points: Sequence[Summary]
     result: Result | None
     counts: Counts
     host: Mapping[str, float] = field(default_factory=dict)
@@ -235,8 +235,7 @@ def _run_sweep(asked: _Asked) -> Run:
 def _stamp(resolved: Mapping[str, Any], inputs: Mapping[str, str], points: Points) -> str:
     """Of all that the files of points follow from, beside their numbers."""
     versions = {name: each for name, each in rundir.versions().items() if name != "ray"}
-    shows = [points.packs, points.shows.report, sorted(points.shows.traces)]
-    return kept.checksum_of_text(json.dumps([resolved, inputs, versions, shows]))
+    return kept.checksum_of_text(json.dumps([resolved, inputs, versions, points.packs]))
 
 
 def _executor(chosen: str, options: Options) -> Any:

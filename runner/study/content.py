@@ -127,7 +127,7 @@ class Sweep:
     def values(self, index: int) -> dict[str, Any]:
         """Values of the axes at a point."""
         chosen = []
-        for axis in reversed(self.axes.values()):
+        for axis in reversed(list(self.axes.values())):
             index, position = divmod(index, len(axis))
             chosen.append(axis[position])
         return dict(zip(self.axes, reversed(chosen), strict=True))

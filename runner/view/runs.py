@@ -17,7 +17,8 @@ import yaml
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.view.tables import tables_of
+from manyscale.runner.run.sweeps import finished, point_files
+from manyscale.runner.view.tables import TABLES, tables_of
 
 _DEPTH: Final = 3  # folders below the one that was named in which runs are looked for
 _READ: Final = ("manifest.json", "stats.json", "sweep.parquet", rundir.RESOLVED)
@@ -72,11 +73,11 @@ class Runs:
         table = _table(directory / "sweep.parquet")
         values = table.to_pylist() if table is not None else []
         rows = []
-        for path in sorted((directory / "points").glob("*/manifest.json")):
-            row = self._read(path.parent)
-            index = int(path.parent.name) if path.parent.name.isdigit() else -1
+        for path in sorted(filter(rundir.is_run, (directory / "points").glob("*"))):
+            row = self._read(path)
+            index = int(path.name) if path.name.isdigit() else -1
             known = values[index] if 0 <= index < len(values) else {}
-            row["name"] = ", ".join(f"{axis}: {known[axis]}" for axis in axes if axis in known) or path.parent.name
+            row["name"] = ", ".join(f"{axis}: {known[axis]}" for axis in axes if axis in known) or path.name
             rows.append(row)
         return rows
 
@@ -99,6 +100,8 @@ class Runs:
         pages = sorted(directory.glob("*.html"), key=lambda page: (page.name != "report.html", page.name))
         row["pages"] = [quote(os.fsencode(page.name)) for page in pages]
         row["tables"] = tables_of(directory)
+        if point_files.is_packed(directory):
+            return _of_packed(row, directory)
         has_manifest = (directory / "manifest.json").is_file()
         row["date"] = os.stat(
             directory / "manifest.json" if has_manifest else pages[0] if pages else directory
@@ -114,8 +117,19 @@ class Runs:
             return row
         target = resolved.get("target", "")
         row["target"] = _printable(str(target.get("name", "") if isinstance(target, dict) else target))
-        row["points"] = sum(1 for _ in (directory / "points").glob("*/manifest.json"))
+        row["points"] = finished.count(directory)
         return row
+
+
+def _of_packed(row: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """A point whose files are packed: what is known of it without taking them out."""
+    row |= {"date": os.stat(directory / rundir.PACK).st_mtime, "status": "complete"}
+    try:
+        row["tables"] = [name for name in TABLES if f"timeline/{name}.parquet" in point_files.names(directory)]
+        _add_figures(row, directory)
+    except UserError as error:
+        row["problem"] = str(error)
+    return row
 
 
 def _add_figures(row: dict[str, Any], directory: Path) -> None:

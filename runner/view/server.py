@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.report.palette import COLOURS
+from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.view.runs import Runs, directory_of, place_below
 from manyscale.runner.view.tables import TABLES
 from manyscale.runner.view.timelines import ChangedError, Timelines
@@ -129,6 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         directory = directory_of(runs.root, query.text("run"))
         if what == "points":
             return self._json({"runs": runs.points(directory)})
+        directory = point_files.opened(directory)
         if what == "messages":
             window = query.number("from"), query.number("to"), query.number("first"), query.number("last")
             if not (directory / "timeline" / "messages.parquet").is_file():

@@ -30,6 +30,7 @@ from manyscale.runner.kernel_names import function_name
 from manyscale.runner.predict.gpu.cycles_table import cycles_table
 from manyscale.runner.readers.launch_counters import measured
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.sweeps import point_files
 
 SCHEMA: Final = pa.schema(
     [
@@ -132,7 +133,7 @@ def compare(runs: Sequence[Path], file: Path) -> Comparison:
     notes: list[Note] = []
     for run in runs:
         found, own = _of_run(run, file)
-        own += rundir.read_notes(run)
+        own += rundir.read_notes(point_files.opened(run))
         tables.append(found)
         kernels.append(_by_kernel(found))
         notes += [note for note in own if note not in notes]
@@ -158,7 +159,7 @@ def _of_run(run: Path, file: Path) -> tuple[pa.Table, list[Note]]:
 
 
 def _launches_of(run: Path) -> pa.Table:
-    rundir.check_complete(run)
+    run = point_files.finished_run(run)
     path = run / "timeline" / "launches.parquet"
     if not path.is_file():
         raise UserError(f"{run}: has no kernel launches, which --cycles are compared with")
@@ -173,7 +174,7 @@ def _launches_of(run: Path) -> pa.Table:
 def _sms_and_clock_of(run: Path) -> tuple[int, float]:
     """Of the GPU of the run's target: how many SMs, and Hz. Launches that overlap, or wait for their GPU, take longer
     than their cycles, so that these do not tell the clock."""
-    gpu = rundir.read_resolved(run)["target"]["node"]["gpu"]
+    gpu = rundir.read_resolved(point_files.opened(run))["target"]["node"]["gpu"]
     return int(gpu["sms"]), parse_frequency_hz(gpu["frequency"])
 
 

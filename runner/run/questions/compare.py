@@ -29,6 +29,7 @@ from manyscale.runner.run.places import occurrence, places
 from manyscale.runner.run.questions.efficiencies import of_trace
 from manyscale.runner.run.questions.factors import NAMES, THREAD, with_threads
 from manyscale.runner.run.results import RANKS_SCHEMA, STATES, ranks_table
+from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
@@ -85,7 +86,7 @@ def load(path: Path, form: str = "auto", cache: Path | None = None) -> Side:
 def load_run(directory: Path, cache: Path | None = None, *, with_workload: bool = True) -> Side:
     """A finished run, from its files; its trace is read again for the workload, unless that is not wanted. Raises
     UserError if it is not finished, damaged, or a sweep."""
-    rundir.check_complete(directory)
+    directory = point_files.finished_run(directory)
     try:
         content = json.loads((directory / "stats.json").read_text())
         figures = {name: float(entry["value"]) for name, entry in content.items()}

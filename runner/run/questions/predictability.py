@@ -25,6 +25,7 @@ from manyscale.models.workload.task_tables import EventKind, TaskFlag
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node.tables import INITIAL, codes_and_names, type_names
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.sweeps import point_files
 from manyscale.sampling.taskpoint.predictability import (
     PERCENTILES,
     PREDICTORS,
@@ -65,7 +66,7 @@ class Executed:
 def of_run(run: Path) -> Executed:
     """Simulated instances of a finished run. Raises UserError for a run without them, or whose times are not all of a
     model of the cores."""
-    rundir.check_complete(run)
+    run = point_files.finished_run(run)
     path = run / "timeline" / "task_instances.parquet"
     models = (rundir.read_resolved(run).get("model") or {}) if (run / "resolved.yaml").is_file() else {}
     if not path.is_file():

@@ -19,7 +19,6 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 
 MOST_WHOLE: Final = 100  # points of a sweep whose run directories are left as they are
-PACK: Final = "point.zip"
 STATISTICS: Final = "stats.json"
 _opened: Final[dict[tuple[str, int], Path]] = {}  # by directory and time of its change
 
@@ -35,12 +34,12 @@ def pack(files: Mapping[str, bytes]) -> dict[str, bytes]:
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files.keys() - {STATISTICS, "manifest.json"}):
             archive.writestr(zipfile.ZipInfo(name), files[name])
-    return {PACK: made.getvalue(), STATISTICS: files[STATISTICS]}
+    return {rundir.PACK: made.getvalue(), STATISTICS: files[STATISTICS]}
 
 
 def is_packed(directory: Path) -> bool:
     """Whether a folder is that of a point whose files are packed, and were not taken out there."""
-    return (directory / PACK).is_file() and not (directory / "manifest.json").is_file()
+    return (directory / rundir.PACK).is_file() and not (directory / "manifest.json").is_file()
 
 
 def opened(directory: Path) -> Path:
@@ -48,7 +47,7 @@ def opened(directory: Path) -> Path:
     which goes when the process ends. Raises UserError for one that is damaged."""
     if not is_packed(directory):
         return directory
-    known = str(directory.absolute()), (directory / PACK).stat().st_mtime_ns
+    known = str(directory.absolute()), (directory / rundir.PACK).stat().st_mtime_ns
     if known not in _opened:
         made = Path(tempfile.mkdtemp(prefix="manyscale-point-"))
         atexit.register(shutil.rmtree, made, ignore_errors=True)
@@ -57,12 +56,19 @@ def opened(directory: Path) -> Path:
     return _opened[known]
 
 
+def finished_run(directory: Path) -> Path:
+    """``opened``. Raises UserError for a sweep, too, and for a run that has not ended."""
+    found = opened(directory)
+    rundir.check_complete(found)
+    return found
+
+
 def unpack(directory: Path, into: Path) -> None:
     """Write the run directory of a packed point into a folder. Raises UserError for one that is damaged, or whose sweep
     is not there."""
     of_sweep = rundir.read_manifest(directory.parent.parent)
     try:
-        with zipfile.ZipFile(directory / PACK) as archive:
+        with zipfile.ZipFile(directory / rundir.PACK) as archive:
             archive.extractall(into)
         shutil.copyfile(directory / STATISTICS, into / STATISTICS)
     except (OSError, zipfile.BadZipFile) as error:
@@ -70,6 +76,15 @@ def unpack(directory: Path, into: Path) -> None:
     rundir.write_manifest(
         into, "complete", of_sweep["seed"], of_sweep["inputs"], of_sweep["accepted"], command=of_sweep["command"]
     )
+
+
+def names(directory: Path) -> list[str]:
+    """Names of the files of a packed point. Raises UserError for one that is damaged."""
+    try:
+        with zipfile.ZipFile(directory / rundir.PACK) as archive:
+            return archive.namelist()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"{directory}: is damaged ({error}); mend it with run --resume -o DIR") from None
 
 
 def take_out(directory: Path) -> None:

@@ -94,11 +94,14 @@ class SweepRun:
 
     def _predict_here(self, indices: Iterable[int]) -> None:
         for some in _batches(indices, POINTS_AT_ONCE):
-            ready = [self.prepared.pop(index, None) or self.points.prepare(index) for index in some]
+            ready = [self._ready(index) for index in some]
             numbers = iter(some)
             for simulated in pipeline.simulate(ready, self.execution):
                 entry, arrays = written(self.points, next(numbers), simulated, self.execution)
                 self._take([entry], arrays)
+
+    def _ready(self, index: int) -> pipeline.Point:
+        return self.prepared.pop(index) if index in self.prepared else self.points.prepare(index)
 
     def _take(self, entries: Iterable[Mapping[str, Any]], arrays: Arrays) -> None:
         """Points that are written, or whose files came along."""

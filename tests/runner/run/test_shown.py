@@ -92,6 +92,9 @@ def test_traces_of_a_very_large_run_are_made_when_asked_for(
 
 def test_pages_of_a_sweep_share_one_script(cli: Callable, sweep: Path) -> None:
     assert cli("run", sweep, "-o", "out").status == 0
+    assert not list(Path("out/points").rglob("*.html")), "pages of points are written when they are asked for"
+    assert cli("report", "out", "--point", "1").status == 0
+    assert [str(page) for page in Path("out/points").rglob("*.html")] == ["out/points/0001/report.html"]
     assert (Path("out") / script.NAME).read_bytes() == script.content()
     for page, place in (("out/report.html", script.NAME), ("out/points/0001/report.html", f"../../{script.NAME}")):
         text = Path(page).read_text()
@@ -102,7 +105,7 @@ def test_pages_of_a_sweep_share_one_script(cli: Callable, sweep: Path) -> None:
 
 def test_a_self_contained_sweep_has_none(cli: Callable, sweep: Path) -> None:
     assert cli("run", sweep, "-o", "out").status == 0
-    assert cli("report", "out", "--self-contained").status == 0
+    assert cli("report", "out", "--self-contained", "--point", "all").status == 0
     assert script.NAME not in names(Path("out"))
     for page in ("out/report.html", "out/points/0000/report.html"):
         text = Path(page).read_text()
