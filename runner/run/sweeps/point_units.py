@@ -107,7 +107,8 @@ def predict_points(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
         index = -1
         execution = Execution(_store(points), _Here(), lambda *outcome: units.append(outcome))
         numbers = iter(ready)
-        for simulated in pipeline.simulate([point for _, point in ready], execution, _programs(points)):
+        replayed = pipeline.simulate([point for _, point in ready], execution, _programs(points)) if ready else ()
+        for simulated in replayed:
             index, _ = next(numbers)
             entry, files = written(points, index, simulated, execution)
             done.append(entry)
