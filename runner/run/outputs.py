@@ -75,7 +75,6 @@ def write_units(directory: Path, execution: Execution, earlier: Mapping[str, tup
 
 def _path(execution: Execution, key: str) -> str:
     """Where a result is kept; "" for one that is made again more cheaply."""
-    path = execution.store.path(key)
     return execution.store.place(key) if execution.store.path(key).is_file() else ""
 
 

@@ -33,6 +33,7 @@ from manyscale.runner.run.sweeps.point_units import Points, is_alone
 from manyscale.runner.run.sweeps.resolved import resolved_point, resolved_study
 from manyscale.runner.run.sweeps.summaries import Summaries, Summary
 from manyscale.runner.run.sweeps.sweep_runs import SweepRun
+from manyscale.runner.storage import address
 from manyscale.runner.study import Study, Sweep, parse_study, point_place
 from manyscale.runner.study.traces import read_workload, with_shipped
 
@@ -134,10 +135,11 @@ class _Asked:
         """The points of the sweep, before it is known where they go."""
         number, options = len(self.sweep), self.options
         manifest = {"seed": self.study.seed, "inputs": self.inputs, "accepted": sorted(self.accept)}
+        units, records = address.absolute(self.cache / "units"), (self.cache / "shown").absolute()
+        packs = number > point_files.MOST_WHOLE
         return Points(
-            self.sweep, self.workload, self.beside, {}, self.accept, options.strict, Path(), "", self.cache / "units",
-            self.cache / "shown", shows, packs=number > point_files.MOST_WHOLE,
-            keeps=number <= point_files.MOST_WHOLE, manifest=manifest, memory={"shared": self.shared},
+            self.sweep, self.workload, self.beside, {}, self.accept, options.strict, Path(), "", units, records, shows,
+            packs=packs, keeps=not packs, manifest=manifest, memory={"shared": self.shared},
         )  # fmt: skip
 
 
@@ -215,7 +217,7 @@ def _run_sweep(asked: _Asked) -> Run:
         execution = Execution(Store(asked.cache / "units"), executor, journal.record, options.progress)
         with _marked(directory) as token, closing(before or FinishedPoints(directory, stamp)) as finished:
             points = replace(
-                points, known=asked.shared.of_files(), directory=directory, token=token,
+                points, known=asked.shared.of_files(), directory=directory.absolute(), token=token,
                 manifest={**points.manifest, "command": command},
             )  # fmt: skip
             finished.begin()

@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.store import Store
 from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.run.sweeps.resolved import resolved_point
+from manyscale.runner.storage import address
 from manyscale.runner.study import Sweep, point_place
 
 KIND: Final = "points"
@@ -45,7 +46,7 @@ MOST_PROGRAMS: Final = 4
 @dataclass(frozen=True)
 class Points:
     """What all points of a sweep have in common, as workers get it. ``known``: what was read of files. ``directory``:
-    of the run, which a worker sees if its file ``token`` is there; ``units``: folder of the store; ``records``: of
+    of the run, which a worker sees if its file ``token`` is there; ``units``: address of the store; ``records``: of
     traces that earlier runs wrote. ``keeps``: results of all work units are kept, however quickly they were made."""
 
     sweep: Sweep
@@ -56,7 +57,7 @@ class Points:
     strict: bool
     directory: Path
     token: str
-    units: Path
+    units: str
     records: Path
     shows: Shown
     packs: bool
@@ -206,8 +207,15 @@ class _Results:
             self._kept.write(key, arrays)
         self._memory[key] = arrays
 
-    def path(self, key: str) -> Path:
-        return Path(key) if self._kept is None else self._kept.path(key)
+    def expect(self, keys: Iterable[str]) -> None:
+        if self._kept is not None:
+            self._kept.expect(key for key in keys if key not in self._memory)
+
+    def settle(self) -> dict[str, UserError]:
+        return {} if self._kept is None else self._kept.settle()
+
+    def place(self, key: str) -> str:
+        return key if self._kept is None else self._kept.place(key)
 
 
 def _store(points: Points) -> Any:
@@ -215,7 +223,19 @@ def _store(points: Points) -> Any:
     size = sum(array.nbytes for arrays in memory.values() for array in arrays.values())
     while memory and size > MEMORY_BYTES:
         size -= sum(array.nbytes for array in memory.pop(next(iter(memory))).values())
-    return _Results(Store(points.units) if points.units.is_dir() else None, points.keeps, memory)
+    if "store" not in points.memory:
+        points.memory["store"] = _store_at(points.units)
+    return _Results(points.memory["store"], points.keeps, memory)
+
+
+def _store_at(place: str) -> Store | None:
+    """The store of an address or a folder, if it is seen from here. What it holds is keyed by its content: any other at
+    that place serves as well."""
+    try:
+        root = address.located(place)
+        return Store(root) if root.is_dir() or address.origin(root) is not None else None
+    except UserError:  # no keys for it here
+        return None
 
 
 def _programs(points: Points) -> dict[str, Any]:
