@@ -78,21 +78,7 @@ class _Matcher:
         operations, sends, receives = self.operations, self.sends, self.receives
         source, destination = operations.rank[sends], operations.peer[sends]
         send_queue, receive_queue, num_queues = self._queues(sends, receives, self.wanted)
-        scope = operations.communicator.astype(np.int64) << 32
-        message_of_receive = np.full(len(receives), -1, np.int32)
-        first_unmatched = -1
-        if len(sends):
-            first_unmatched = _match_static(
-                _Side(scope[sends] | operations.tag[sends], (source.astype(np.int64) << 32) | destination, send_queue),
-                _Side(
-                    scope[receives] | operations.tag[receives],
-                    (self.wanted.astype(np.int64) << 32) | operations.rank[receives],
-                    receive_queue,
-                ),
-                *new_table(len(sends)),
-                np.full(3 * len(sends), -1, np.int32).view(_CHAIN),
-                message_of_receive,
-            )
+        message_of_receive, first_unmatched = self._match_static(destination, send_queue, receive_queue)
         self._refuse_unmatched(sends, receives, message_of_receive, receive_queue, first_unmatched)
         send_message = np.full(len(operations.kind), -1, np.int32)
         send_message[sends] = np.arange(len(sends), dtype=np.int32)
@@ -113,6 +99,28 @@ class _Matcher:
             open_tag=operations.tag[receives][is_open],
             num_queues=num_queues,
         )
+
+    def _match_static(
+        self, destination: np.ndarray, send_queue: np.ndarray, receive_queue: np.ndarray
+    ) -> tuple[np.ndarray, int]:
+        """Message of each receive that is matched here, -1 for others; and the first send without a receive, or -1."""
+        sends, receives, operations = self.sends, self.receives, self.operations
+        message_of_receive = np.full(len(receives), -1, np.int32)
+        first_unmatched = -1
+        room = min(len(sends), _FEW_CHANNELS)  # most messages follow others of the same ranks and tag
+        while room:
+            first_unmatched = _match_static(
+                _Keys(operations.communicator, operations.tag, operations.rank),
+                _Side(sends, destination, send_queue),
+                _Side(receives, self.wanted, receive_queue),
+                *new_table(room),
+                np.full(3 * len(sends), -1, np.int32).view(_CHAIN),
+                message_of_receive,
+            )
+            if first_unmatched != _FULL:
+                break
+            room = min(len(sends), 8 * room)
+        return message_of_receive, first_unmatched
 
     def _modes(self, sends: np.ndarray) -> np.ndarray:
         table = np.zeros(len(OperationKind), np.uint8)
@@ -233,35 +241,56 @@ class _Matcher:
             )
 
 
-class _Side(NamedTuple):
-    """Sends or receives in program order of their ranks: keys of two words, ``scope`` and ``pair``, equal if they
-    match, and ``queue``, -1 for those that are matched here."""
+class _Keys(NamedTuple):
+    """What matching looks at, per operation."""
 
-    scope: np.ndarray
-    pair: np.ndarray
+    communicator: np.ndarray
+    tag: np.ndarray
+    rank: np.ndarray
+
+
+class _Side(NamedTuple):
+    """Sends or receives in program order of their ranks: ``row`` of the operation, the rank on the ``other`` side, and
+    ``queue``, -1 for those that are matched here."""
+
+    row: np.ndarray
+    other: np.ndarray
     queue: np.ndarray
 
 
 _CHAIN: Final = np.dtype([("head", "i4"), ("tail", "i4"), ("following", "i4")])
+_FEW_CHANNELS: Final = 1 << 18  # (communicator, source, destination, tag); beyond, the table of them grows
+_FULL: Final = -2
 
 
 @allocation_free
-def _match_static(sends, receives, keys, slots, chain, message):  # type: ignore[no-untyped-def]
+def _match_static(columns, sends, receives, keys, slots, chain, message):  # type: ignore[no-untyped-def]
     """Fill ``message`` (send number, else -1) of each receive, by first in first out per key: the first send without a
-    receive, -1 if all have one. ``chain``: all -1, one for each send. Expected O(n)."""
+    receive, -1 if all have one; _FULL, and nothing filled, if the table has no room for all keys. ``chain``: all -1,
+    one for each send. Expected O(n)."""
+    room = np.int64(slots.shape[0] >> 1)
     for i in range(sends.queue.shape[0]):
         if sends.queue[i] >= 0:
             continue
-        slot = find_or_add(keys, slots, sends.scope[i], sends.pair[i], i)
+        row = sends.row[i]
+        scope = (np.int64(columns.communicator[row]) << 32) | np.int64(columns.tag[row])
+        pair = (np.int64(columns.rank[row]) << 32) | np.int64(sends.other[i])
+        slot = find_or_add(keys, slots, scope, pair, i)
         if chain[slot].head < 0:
             chain[slot].head = i
+            room -= 1
+            if room < 0:
+                return _FULL
         else:
             chain[chain[slot].tail].following = i
         chain[slot].tail = i
     for i in range(receives.queue.shape[0]):
         if receives.queue[i] >= 0:
             continue
-        slot = find_or_add(keys, slots, receives.scope[i], receives.pair[i], -1)
+        row = receives.row[i]
+        scope = (np.int64(columns.communicator[row]) << 32) | np.int64(columns.tag[row])
+        pair = (np.int64(receives.other[i]) << 32) | np.int64(columns.rank[row])
+        slot = find_or_add(keys, slots, scope, pair, -1)
         if slot >= 0 and chain[slot].head >= 0:
             message[i] = chain[slot].head
             chain[slot].head = chain[chain[slot].head].following

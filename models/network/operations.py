@@ -25,7 +25,7 @@ class Operations:
         self.bytes = workload.column("operations", "bytes")
         self.receive_bytes = workload.column("operations", "receive_bytes")
         self.request = workload.column("operations", "request")
-        self.completes = workload.lists("operations", "completes")
+        self.completes = _narrow(*workload.lists("operations", "completes"))
         self.rank_offsets = workload.rank_offsets
         self._workload = workload
 
@@ -48,3 +48,8 @@ class Operations:
 
     def error(self, message: str) -> WorkloadError:
         return WorkloadError(message)
+
+
+def _narrow(offsets: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same with int32 offsets, as Arrow's lists have them."""
+    return offsets.astype(np.int32), values

@@ -53,7 +53,7 @@ _WAIT, _WAITALL, _WAITANY = (int(kind) for kind in (OperationKind.wait, Operatio
 _RECV, _SENDRECV = int(OperationKind.recv), int(OperationKind.sendrecv)
 _SEND, _SSEND, _BSEND = (int(kind) for kind in (OperationKind.send, OperationKind.ssend, OperationKind.bsend))
 
-_STEPS_OF_KIND: Final = np.ones(len(OperationKind), np.int64)  # of what does not say how many elsewhere
+_STEPS_OF_KIND: Final = np.ones(len(OperationKind), np.int32)  # of what does not say how many elsewhere
 _STEPS_OF_KIND[[_SEND, _SSEND, _BSEND, _RECV]] = 2
 _STEPS_OF_KIND[_SENDRECV] = 4
 
@@ -212,7 +212,8 @@ def _assemble(operations: Operations, matching: Matching, instances: Instances) 
     send_is_open = np.zeros(len(kind), np.bool_)
     send_is_open[matching.sends] = matching.send_queue >= 0
     offsets, _ = operations.completes
-    candidate_offsets = _offsets(np.diff(offsets)[kind == OperationKind.waitany])
+    any_of = np.flatnonzero(kind == OperationKind.waitany)
+    candidate_offsets = _offsets(offsets[any_of + 1] - offsets[any_of])
     candidate_action = np.empty(candidate_offsets[-1], np.uint8)
     candidate_target = np.empty(candidate_offsets[-1], np.int32)
     if len(matching.sends) or offsets[-1] or len(candidate_offsets) > 1 or np.any(matching.receive_message != -1):
@@ -263,7 +264,9 @@ def _assemble(operations: Operations, matching: Matching, instances: Instances) 
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
 
 
 def _lay_out(operations: Operations, instances: Instances) -> _Layout:
@@ -272,7 +275,7 @@ def _lay_out(operations: Operations, instances: Instances) -> _Layout:
     waits = np.flatnonzero((kind == OperationKind.wait) | (kind == OperationKind.waitall))
     offsets, _ = operations.completes
     steps[waits] = np.maximum(1, offsets[waits + 1] - offsets[waits])
-    collectives = np.flatnonzero(instances.schedule_of >= 0)
+    collectives = instances.rows
     is_child = kind[collectives] >= NONBLOCKING_COLLECTIVES.start
     children = collectives[is_child]
     copies = np.zeros(len(collectives), _COPY)
@@ -281,11 +284,11 @@ def _lay_out(operations: Operations, instances: Instances) -> _Layout:
         bounds = np.concatenate([plan.participant_offsets for plan in plans])
         first_bound = np.cumsum([0] + [len(plan.participant_offsets) for plan in plans[:-1]])
         first_step_of_plan = np.cumsum([0] + [len(plan.step) for plan in plans[:-1]])
-        of = instances.schedule_of[collectives]
-        at = first_bound[of] + instances.participant[collectives]
+        of = instances.schedule
+        at = first_bound[of] + instances.participant
         copies["begin"] = first_step_of_plan[of] + bounds[at]
         copies["length"] = bounds[at + 1] - bounds[at]
-        copies["first_message"] = instances.first_message[collectives]
+        copies["first_message"] = instances.first_message
         steps[collectives] = np.where(is_child, 1, np.maximum(1, copies["length"]))
     first_step = _offsets(steps)
     child_steps = first_step[-1] + _offsets(copies["length"][is_child])
@@ -294,12 +297,33 @@ def _lay_out(operations: Operations, instances: Instances) -> _Layout:
     return _Layout(first_step, collectives, copies, children, child_steps)
 
 
+_ROWS_AT_ONCE: Final = 1 << 20  # operations that are looked at together, at least
+
+
 def _completed_rows(operations: Operations) -> np.ndarray:
     """Row of the operation that opened each completed request, parallel to the values of ``completes``."""
     offsets, values = operations.completes
-    rank_of, request = operations.rank, operations.request
+    rows = np.empty(len(values), np.int64)
+    first = 0
+    while first < operations.num_ranks:
+        least = operations.rank_offsets[first] + _ROWS_AT_ONCE
+        end = max(first + 1, int(np.searchsorted(operations.rank_offsets, least, "right")) - 1)
+        mine = slice(*(int(operations.rank_offsets[rank]) for rank in (first, end)))
+        rows[offsets[mine.start] : offsets[mine.stop]] = _completed_of_ranks(operations, mine)
+        first = end
+    return rows
+
+
+def _completed_of_ranks(operations: Operations, mine: slice) -> np.ndarray:
+    """The same of whole ranks, whose operations are ``mine``."""
+    offsets = operations.completes[0][mine.start : mine.stop + 1]
+    values = operations.completes[1][offsets[0] : offsets[-1]]
+    rank_of, request = operations.rank[mine], operations.request[mine]
+    if not len(values):
+        return np.empty(0, np.int64)
+    rank_of = rank_of - rank_of[0]
     opened = np.flatnonzero(request >= 0)
-    highest = np.zeros(operations.num_ranks, np.int64)
+    highest = np.zeros(int(rank_of[-1]) + 1, np.int64)
     np.maximum.at(highest, rank_of[opened], request[opened].astype(np.int64) + 1)
     per_rank = _offsets(highest)
     row_of = np.full(per_rank[-1], -1, np.int64)
@@ -312,10 +336,10 @@ def _completed_rows(operations: Operations) -> np.ndarray:
     wrong = np.flatnonzero((rows < 0) | (rows >= owner))
     if len(wrong):
         raise operations.error(
-            f"{operations.place(int(owner[wrong[0]]))} completes request {int(values[wrong[0]])}, "
+            f"{operations.place(int(owner[wrong[0]]) + mine.start)} completes request {int(values[wrong[0]])}, "
             "which no earlier operation of its rank opened"
         )
-    return rows
+    return rows + mine.start
 
 
 class _Rows(NamedTuple):

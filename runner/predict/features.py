@@ -26,6 +26,7 @@ from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.predict.gpu.checks import runs_clusters
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.streams.joins import joins
+from manyscale.runner.predict.node.options import MANY_RANKS, MOST_RANKS_IN_TRACES
 from manyscale.runner.predict.phase_source import FILE, Case
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names
@@ -261,9 +262,10 @@ def setting_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) -
         why = _why_unused(key, used, found)
         if why:
             notes.append(informs("setting-without-effect", f"plays no part: {why}", f"target.{key}"))
+    many = {MANY_RANKS} if case.workload.num_ranks > MOST_RANKS_IN_TRACES else set()
     for name, block in case.study:
         is_used = getattr(block, "is_used", None)
-        if is_used is not None and block != type(block)() and not is_used(case.study, found):
+        if is_used is not None and block != type(block)() and not is_used(case.study, {*found, *many}):
             notes.append(informs("setting-without-effect", "plays no part: nothing that the run does reads it", name))
     notes += [
         informs("setting-without-effect", "plays no part: the trace's format does not leave it open", name)

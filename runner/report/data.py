@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,7 @@ IDLE: Final = len(STATES)  # ended, while others still run
 CATEGORIES: Final = (*STATES, "idle")
 MAX_ROWS: Final = 1024  # ranks drawn one by one
 MAX_RUNS: Final = 600_000  # of the timeline; 5 bytes each
+MAX_CHOSEN_RUNS: Final = 200_000  # of that of chosen ranks
 MAX_BINS: Final = 1 << 21  # of a timeline with more runs; all rows together
 MAX_CELLS: Final = 256  # rows and columns of the message matrix; their numbers fit a byte
 
@@ -60,44 +61,107 @@ def calls(result: Result) -> Calls:
 class Runs:
     """Timeline as runs of one state, row after row: the row's first run, and each run's end and category.
 
-    Rows are ranks 0, ``rank_step``, 2 ``rank_step`` and so on. ``bin_ps``: time is divided into bins of this length,
-    each with the category that takes most of it; 0 where the runs are exact.
+    Rows are ``ranks_per_row`` ranks each, from rank 0 on, or the ``ranks`` that were chosen. ``bin_ps``: time is
+    divided into bins of this length, each with the category that takes most of it; 0 where the runs are exact.
     """
 
     offsets: np.ndarray
     end_ps: np.ndarray
     category: np.ndarray
-    rank_step: int
+    ranks_per_row: int
     bin_ps: float
+    ranks: np.ndarray | None = None
 
 
 def timeline(result: Result) -> Runs:
-    """At most MAX_ROWS rows and about MAX_RUNS runs. O(states + MAX_RUNS)."""
-    span = makespan_ps(result)
+    """At most MAX_ROWS rows and about MAX_RUNS runs; rows of several ranks where there are more. O(states + MAX_RUNS +
+    MAX_BINS)."""
     step = -(-result.workload.num_ranks // MAX_ROWS)
-    num_rows = -(-result.workload.num_ranks // step)
-    rank = column(result.ranks, "rank")
-    shown = rank % step == 0
-    row, start, end, category = _filled(
-        rank[shown] // step,
+    if step > 1:
+        return _of_ranges(result, step)
+    return _of_ranks(result, np.arange(result.workload.num_ranks), MAX_RUNS)
+
+
+def timeline_of_chosen(result: Result, ranks: np.ndarray) -> Runs:
+    """Of single ranks, about MAX_CHOSEN_RUNS runs. O(states + MAX_BINS)."""
+    return replace(_of_ranks(result, ranks, MAX_CHOSEN_RUNS), ranks=ranks)
+
+
+def _of_ranks(result: Result, ranks: np.ndarray, most: int) -> Runs:
+    span, num_rows = makespan_ps(result), len(ranks)
+    row_of = np.full(result.workload.num_ranks, -1)
+    row_of[ranks] = np.arange(num_rows)
+    row = row_of[column(result.ranks, "rank")]
+    shown = row >= 0
+    exact = _filled(
+        row[shown],
         column(result.ranks, "start_ps")[shown],
         column(result.ranks, "end_ps")[shown],
         column(result.ranks, "state")[shown],
         num_rows,
         span,
     )
+    row, _, end, category = exact
     last = _is_last(row, category)
     bin_ps, num_bins = 0.0, min(4096, MAX_BINS // num_rows)
-    exact = row, start, end, category
-    while np.count_nonzero(last) > MAX_RUNS:
+    while np.count_nonzero(last) > most:
         bin_ps = span / num_bins
-        category = _dominant(*exact, num_rows, num_bins, span)
-        row = np.repeat(np.arange(num_rows), num_bins)
-        end = np.tile(np.rint(np.arange(1, num_bins + 1) * bin_ps).astype(np.int64), num_rows)
-        last = _is_last(row, category)
+        row, end, last = _of_bins(category := _dominant(*exact, num_rows, num_bins, span), num_rows, bin_ps)
         num_bins //= 2
-    offsets = np.searchsorted(row[last], np.arange(num_rows + 1))
-    return Runs(offsets, end[last], category[last], step, bin_ps)
+    return Runs(np.searchsorted(row[last], np.arange(num_rows + 1)), end[last], category[last], 1, bin_ps)
+
+
+def _of_ranges(result: Result, step: int) -> Runs:
+    """Of ranges of ``step`` ranks, the last may have fewer."""
+    span, num_ranks = makespan_ps(result), result.workload.num_ranks
+    num_rows = -(-num_ranks // step)
+    num_bins = min(4096, MAX_BINS // num_rows)
+    while True:
+        bin_ps = span / num_bins
+        category = _dominant_of_ranges(result, step, num_rows, num_bins, span)
+        row, end, last = _of_bins(category, num_rows, bin_ps)
+        if np.count_nonzero(last) <= MAX_RUNS or num_bins == 1:
+            break
+        num_bins //= 2
+    return Runs(np.searchsorted(row[last], np.arange(num_rows + 1)), end[last], category[last], step, bin_ps)
+
+
+def _of_bins(category: np.ndarray, num_rows: int, bin_ps: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row and end of each bin, and whether the next is of another row or category."""
+    num_bins = len(category) // num_rows
+    row = np.repeat(np.arange(num_rows), num_bins)
+    end = np.tile(np.rint(np.arange(1, num_bins + 1) * bin_ps).astype(np.int64), num_rows)
+    return row, end, _is_last(row, category)
+
+
+def _dominant_of_ranges(result: Result, step: int, num_rows: int, num_bins: int, span: int) -> np.ndarray:
+    """int[num_rows * num_bins]: the category in which the ranks of a row together are for most of each bin; of several
+    the first, and idle last. O(states + categories x bins)."""
+    length = span / num_bins
+    edges = np.arange(num_bins + 1) * length
+    row, state = column(result.ranks, "rank") // step, column(result.ranks, "state")
+    times = [column(result.ranks, name) for name in ("start_ps", "end_ps")]
+    in_row = np.diff(np.minimum(np.arange(num_rows + 1) * step, result.workload.num_ranks))
+    most, best = np.zeros((num_rows, num_bins)), np.full((num_rows, num_bins), IDLE, np.uint8)
+    idle = np.repeat(in_row[:, None] * length, num_bins, axis=1)
+    for index in range(len(STATES)):
+        mine = np.flatnonzero(state == index)
+        if not len(mine):
+            continue
+        covered = np.zeros((num_rows, num_bins))
+        for sign, time in zip((1, -1), times, strict=True):
+            # what has begun (ended) before an edge has lasted (been over) since
+            moment = time[mine]
+            bins = np.minimum((moment / length).astype(np.int64), num_bins - 1)
+            place, shape = row[mine] * np.int64(num_bins) + bins, (num_rows, num_bins)
+            count = np.bincount(place, minlength=num_rows * num_bins).reshape(shape)
+            first = np.bincount(place, edges[bins + 1] - moment, minlength=num_rows * num_bins).reshape(shape)
+            covered += sign * (first + (np.cumsum(count, axis=1) - count) * length)
+        better = covered > most
+        most[better], best[better] = covered[better], index
+        idle -= covered
+    best[idle > most] = IDLE
+    return best.ravel()
 
 
 def _filled(

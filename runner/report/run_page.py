@@ -24,6 +24,7 @@ from manyscale.runner.report.data import (
     message_matrix,
     time_by_state,
     timeline,
+    timeline_of_chosen,
 )
 from manyscale.runner.report.headline import has_launches, has_ranks, headline, subtitle
 from manyscale.runner.report.page import Page
@@ -44,6 +45,7 @@ from manyscale.runner.report.text import (
     table,
 )
 from manyscale.runner.run import script
+from manyscale.runner.run.chosen_ranks import chosen_ranks
 from manyscale.runner.run.questions.factors import shown_factors
 from manyscale.runner.run.results import Result
 
@@ -102,6 +104,11 @@ def _add_ranks(page: Page, result: Result) -> None:
     page.add("Where the time goes", f'<div class="pair">{_time_table(spent)}{_efficiencies(result)}</div>')
     runs = timeline(result)
     page.add("Timeline", charts.timeline_chart(page, result, runs), note=charts.timeline_note(result, runs))
+    chosen = chosen_ranks(result)
+    if chosen is not None:
+        single = timeline_of_chosen(result, chosen.ranks)
+        note = f"{chosen.words[0].upper()}{chosen.words[1:]}. {charts.timeline_note(result, single)}"
+        page.add("Timeline of chosen ranks", charts.timeline_chart(page, result, single, "chosen-timeline"), note=note)
     page.add("Time of each rank", charts.ranks_chart(page, result, spent), note=charts.ranks_note(result))
 
 

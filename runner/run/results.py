@@ -18,6 +18,7 @@ from manyscale.runner.predict.statistic import Statistic
 
 STATES: Final = ("compute", "send", "receive", "wait", "collective", "overhead")
 _STATE_NAMES: Final = text_array(STATES)
+_ROWS_AT_ONCE: Final = 1 << 20  # operations whose states are made together
 
 RANKS_SCHEMA: Final = pa.schema(
     [
@@ -125,28 +126,41 @@ def ranks_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) 
     """
     if not is_ordered(workload):
         return _graph_table(workload, compute_ps, end_ps)
-    offsets = workload.rank_offsets
+    starts = [range(0, len(end_ps), _ROWS_AT_ONCE), [0]][len(end_ps) == 0]
+    parts = [_states_of(workload, compute_ps, end_ps, slice(at, at + _ROWS_AT_ONCE)) for at in starts]
+    rank, since, until, state, operation = (
+        parts[0][k] if len(parts) == 1 else np.concatenate([part[k] for part in parts]) for k in range(5)
+    )
+    columns = [
+        to_arrow(rank),
+        to_arrow(since),
+        to_arrow(until),
+        pa.DictionaryArray.from_arrays(to_arrow(state), _STATE_NAMES),
+        to_arrow(operation),
+    ]
+    return pa.Table.from_arrays(columns, schema=RANKS_SCHEMA)
+
+
+def _states_of(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray, rows: slice) -> list[np.ndarray]:
+    """Columns of RANKS_SCHEMA of some operations, the states as indices."""
+    offsets, ends = workload.rank_offsets, end_ps[rows]
+    first, end = rows.start, rows.start + len(ends)
     # two states per operation, one behind the other; a state starts where the one before it ends
-    until = np.empty(2 * len(end_ps), np.int64)
-    until[1::2] = end_ps
+    until = np.empty(2 * len(ends), np.int64)
+    until[1::2] = ends
     since = np.empty_like(until)
-    since[2::2] = end_ps[:-1]
-    since[2 * offsets[:-1][np.diff(offsets) > 0]] = 0
-    np.add(since[::2], compute_ps, out=until[::2])
+    since[2::2] = ends[:-1]
+    since[:1] = end_ps[first - 1] if first else 0
+    begins = offsets[:-1][np.diff(offsets) > 0]
+    since[2 * (begins[(begins >= first) & (begins < end)] - first)] = 0
+    np.add(since[::2], compute_ps[rows], out=until[::2])
     since[1::2] = until[::2]
     kept = np.flatnonzero(until > since)
-    row = kept >> 1
+    row = (kept >> 1) + first
     rank = workload.column("operations", "rank")[row]
     state = states_array(workload, row)
     state[kept & 1 == 0] = STATES.index("compute")
-    columns = [
-        to_arrow(rank),
-        to_arrow(since[kept]),
-        to_arrow(until[kept]),
-        pa.DictionaryArray.from_arrays(to_arrow(state), _STATE_NAMES),
-        to_arrow((row - offsets[rank]).astype(np.int32)),
-    ]
-    return pa.Table.from_arrays(columns, schema=RANKS_SCHEMA)
+    return [rank, since[kept], until[kept], state, (row - offsets[rank]).astype(np.int32)]
 
 
 def _graph_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) -> pa.Table:

@@ -12,13 +12,15 @@ from typing import Final
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import script
+from manyscale.runner.run.chosen_ranks import MOST_CHOSEN, MOST_RANKS
 from manyscale.runner.run.results import Result
 
 # kinds of traces, and what writes them
 TRACES: Final = {"paraver": ("paraver",), "perfetto": ("perfetto",)}
 PAGE: Final = "report"
 POINT_PAGE: Final = "point-report"
-MOST_RECORDS: Final = 4_000_000  # states, messages, stretches of cores and launches of a run whose traces are written
+# states, messages, stretches of cores and launches of a run whose traces are written; of the ranks that they hold
+MOST_RECORDS: Final = 4_000_000
 MOST_RECORDS_OF_POINT: Final = 20_000  # of a point of a sweep: some 2 MB
 
 
@@ -49,9 +51,12 @@ class Shown:
 
 
 def num_records(result: Result) -> int:
-    """Rows of the tables that traces draw."""
-    tables = (result.ranks, result.messages, result.cores, result.launches, result.blocks)
-    return sum(table.num_rows for table in tables if table is not None)
+    """Rows of the tables that traces draw; of many ranks, as many as the chosen ones have on average."""
+    of_ranks = (result.ranks, result.messages, result.cores)
+    rows = sum(table.num_rows for table in of_ranks if table is not None)
+    if result.workload.num_ranks > MOST_RANKS:
+        rows = rows * MOST_CHOSEN // result.workload.num_ranks
+    return rows + sum(table.num_rows for table in (result.launches, result.blocks) if table is not None)
 
 
 def is_built_in(name: str) -> bool:

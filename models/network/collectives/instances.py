@@ -17,16 +17,17 @@ from manyscale.models.workload import COLLECTIVES, NONBLOCKING_COLLECTIVES, Oper
 
 @dataclass(frozen=True)
 class Instances:
-    """``schedules``: one per distinct call. Per operation: ``schedule_of`` it (-1: no collective), its ``participant``
-    in it, and the ``first_message`` of its instance. ``blocks``: (members, schedule) per instance that sends messages,
-    in the order in which these follow the point-to-point ones.
+    """``schedules``: one per distinct call. ``rows`` int64: the operations that are collectives, in order; of each the
+    ``schedule`` int32, its ``participant`` int32 in it, and the ``first_message`` int64 of its instance. ``blocks``:
+    (members, schedule) per instance that sends messages, in the order in which these follow the point-to-point ones.
 
     An instance that costs what a formula says has a gate instead of messages, and in place of the first message the
     gate's number. Gates: as in Program. One that is called has one step, and in place of the first message its number
     among ``called``: (members, schedule, rows of its operations) of each."""
 
     schedules: list[Schedule]
-    schedule_of: np.ndarray
+    rows: np.ndarray
+    schedule: np.ndarray
     participant: np.ndarray
     first_message: np.ndarray
     blocks: list[tuple[np.ndarray, Schedule]]
@@ -62,9 +63,9 @@ class _Finder:
         kind = self.operations.kind
         rows = np.flatnonzero(kind >= COLLECTIVES.start)
         schedules: list[Schedule] = []
-        schedule_of = np.full(len(kind), -1, np.int32)
-        participant = np.zeros(len(kind), np.int32)
-        first_message = np.zeros(len(kind), np.int64)
+        schedule_of = np.full(len(rows), -1, np.int32)
+        participant = np.zeros(len(rows), np.int32)
+        first_message = np.zeros(len(rows), np.int64)
         blocks = []
         formulas: list[tuple[tuple[int, int], tuple[int, int]] | None] = []  # of each schedule: models and sizes
         gates: list[tuple[int, tuple[int, int], tuple[int, int]]] = []
@@ -87,25 +88,26 @@ class _Finder:
                         if self._is_called(instance, schedules[-1]):
                             plans[known[key]] = schedules[-1]
                             schedules[-1] = _same_steps(len(members), CALL)
-                schedule_of[instance] = known[key]
-                participant[instance] = np.arange(len(members))
+                at = np.searchsorted(rows, instance)
+                schedule_of[at] = known[key]
+                participant[at] = np.arange(len(members))
                 formula = formulas[known[key]]
                 if formula is not None:
-                    first_message[instance] = len(gates)
+                    first_message[at] = len(gates)
                     gates.append((len(members), *formula))
                     continue
                 if known[key] in plans:
-                    first_message[instance] = len(called)
+                    first_message[at] = len(called)
                     called.append((members, plans[known[key]], instance))
                     continue
-                first_message[instance] = total
+                first_message[at] = total
                 plan = schedules[known[key]]
                 total += len(plan.source)
                 blocks.append((members, plan))
         if total > 2**31 - 1:
             raise self.operations.error(f"{total} messages; at most 2^31 - 1 can be replayed")
         return Instances(
-            *(schedules, schedule_of, participant, first_message, blocks),
+            *(schedules, rows, schedule_of, participant, first_message, blocks),
             gate_size=np.array([size for size, _, _ in gates], np.int32),
             gate_model=np.array([models for _, models, _ in gates], np.uint8).reshape(-1, 2),
             gate_bytes=np.array([sizes for _, _, sizes in gates], np.int64).reshape(-1, 2),

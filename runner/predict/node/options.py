@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -34,13 +34,18 @@ class DetailedChoice(Strict):
         return study.model.cpu in ("detailed", "interval")
 
 
+MOST_RANKS_IN_TRACES: Final = 1024  # of a run of more, traces hold chosen ones
+MANY_RANKS: Final = "many ranks"  # a feature of such runs
+
+
 class TimelineChoice(Strict):
     """Ranks and iterations whose cores are written to ``timeline/cores.parquet``; by default all, unless there are more
-    than a million task instances, then rank 0's first two iterations."""
+    than a million task instances, then rank 0's first two iterations. Ranks that traces hold, of more than 1,024."""
 
     ranks: list[Annotated[int, Field(ge=0)]] | None = None
     """The ranks whose cores are written to `timeline/cores.parquet`. By default all, or rank 0 where there are more
-    than a million task instances."""
+    than a million task instances. Of a run of more than 1,024 ranks, those that traces for Paraver and Perfetto hold,
+    too: by default 256, on the critical path, those that compute longest, and others in equal distances."""
     iterations: list[Annotated[int, Field(ge=0)]] | None = None
     """The iterations whose cores are written. By default all, or the first two where there are more than a million task
     instances."""
@@ -52,4 +57,4 @@ class TimelineChoice(Strict):
 
     def is_used(self, study: Any, features: Collection[str]) -> bool:
         """Whether a run with these features reads it."""
-        return "tasks" in features
+        return "tasks" in features or (self.ranks is not None and MANY_RANKS in features)

@@ -27,7 +27,7 @@ def timeline(result: Result) -> dict[str, Any]:
     z = _columns(runs, span, columns)
     length, unit = time_unit(span * 1e-12)
     step = span * 1e-12 / length / columns
-    trace = heat_map(runs.rank_step, unit, rows=len(z)) | {
+    trace = heat_map(runs, unit) | {
         "z": z.tolist(), "text": [[CATEGORIES[i] for i in row] for row in z.tolist()],
         "x0": step / 2, "dx": step,
     }  # fmt: skip
@@ -40,28 +40,37 @@ def timeline(result: Result) -> dict[str, Any]:
         for i in present
     ]  # fmt: skip
     more = {"showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}}
-    return {"data": [trace, *key], "layout": layout(result) | more}
+    return {"data": [trace, *key], "layout": layout(result, runs) | more}
 
 
-def heat_map(rank_step: int, unit: str, *, rows: int) -> dict[str, Any]:
+def heat_map(runs: Runs, unit: str) -> dict[str, Any]:
     """Plotly's trace without the columns."""
+    rows, step = len(runs.offsets) - 1, runs.ranks_per_row
     edges = [(i / len(CATEGORIES), (i + 1) / len(CATEGORIES)) for i in range(len(CATEGORIES))]
     colours = [COLOURS[name] for name in CATEGORIES]
+    place: dict[str, Any] = {"y0": (step - 1) / 2 if step > 1 else 0, "dy": step}
+    if runs.ranks is not None:
+        place = {"y": [str(rank) for rank in runs.ranks.tolist()]}
+    who = "rank %{y}" if step == 1 else f"{step} ranks around %{{y:.0f}}"
     return {
-        "type": "heatmap", "y0": 0, "dy": rank_step, "zmin": -0.5, "zmax": len(CATEGORIES) - 0.5,
+        "type": "heatmap", **place, "zmin": -0.5, "zmax": len(CATEGORIES) - 0.5,
         "colorscale": [[edge, colour] for pair, colour in zip(edges, colours, strict=True) for edge in pair],
         "showscale": False, "ygap": 1 if rows <= 64 else 0,
-        "hovertemplate": f"rank %{{y}}, %{{x:.6~g}} {unit}<br>%{{text}}<extra></extra>",
+        "hovertemplate": f"{who}, %{{x:.6~g}} {unit}<br>%{{text}}<extra></extra>",
     }  # fmt: skip
 
 
-def layout(result: Result) -> dict[str, Any]:
+def layout(result: Result, runs: Runs) -> dict[str, Any]:
     """Axes of the timeline, and that dragging zooms."""
     span = makespan_ps(result) * 1e-12
     length, unit = time_unit(span)
+    ranks = rank_axis(result.workload.num_ranks, reverse=True)
+    if runs.ranks is not None:  # one below the other, whatever lies between
+        last = len(runs.ranks) - 0.5
+        ranks = axis("rank", type="category", range=[last, -0.5], nticks=16, showgrid=False, zeroline=False)
     return {
         "xaxis": axis(f"time ({unit})", range=[0, span / length], showgrid=False, ticks="outside"),
-        "yaxis": rank_axis(result.workload.num_ranks, reverse=True),
+        "yaxis": ranks,
         "dragmode": "zoom",
     }
 

@@ -12,6 +12,7 @@ cores did is in instances.py. Streams of GPUs and their SMs are a second one (gp
   have taken the message.
 * Sizes of a collective are what the rank itself sends and receives, scaled as Extrae's wrappers do: the send size of
   alltoall is that to one member.
+* Of many ranks, chosen ones have records (run/chosen_ranks.py); all are tasks, so that numbers are the ranks'.
 * The date is fixed: equal results give equal bytes.
 
 Cost: O(records log records); measured 0.4 us of CPU a record, 1 us of those with counters. A million task instances
@@ -20,6 +21,7 @@ take 2 to 3 s. Memory: some 60 B a record, 120 B with counters, and one batch of
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +41,19 @@ from manyscale.runner.report.paraver.instances import computing, records_of
 from manyscale.runner.report.paraver.records import Records, nanoseconds, states, write_sorted
 from manyscale.runner.report.paraver.views import write_views
 from manyscale.runner.report.text_columns import integers, join, picked, where
+from manyscale.runner.run.chosen_ranks import chosen_ranks, of_ranks
 from manyscale.runner.run.results import STATES, Result
+
+_log = logging.getLogger(__name__)
 
 
 def write(result: Result, directory: Path) -> None:
-    """Write the three files, and views (views.py); equal results give equal bytes."""
+    """Write the three files, and views (views.py); equal results give equal bytes. Of many ranks, what chosen ones do
+    (run/chosen_ranks.py), which is logged as a warning."""
+    chosen = chosen_ranks(result)
+    if chosen is not None:
+        _log.warning("trace.prv: %s", chosen.words)
+        result = of_ranks(result, chosen.ranks)
     rows = core_rows(result)
     threads = _hierarchy(result, rows)
     who = threads.who_of_ranks

@@ -11,7 +11,7 @@ decimals, exact to the picosecond; Perfetto itself cuts them to nanoseconds.
 * An arrow is tied to the state in which the message is sent (it begins at or contains the time of the send) and to that
   in which it arrives (it contains or ends at the arrival). A viewer ties an arrow to what is on the track at its time,
   so one that arrives as a state ends is drawn 2 ns earlier. An arrow that cannot be tied is left out.
-* More than MAX_ARROWS messages: every k-th is drawn.
+* More than MAX_ARROWS messages: every k-th is drawn. Of many ranks, chosen ones are (run/chosen_ranks.py).
 * What is left out is counted in ``otherData`` and logged.
 
 Cost: O(events log events); measured 1.1 us of CPU an event, half of it compression. Memory: some 80 B an event and one
@@ -50,6 +50,7 @@ from manyscale.runner.report.perfetto.cores import (
 from manyscale.runner.report.perfetto.gpu import write_launches
 from manyscale.runner.report.perfetto.tracks import MARGIN_PS, inside, named_tracks, tracks_of_ranks
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
+from manyscale.runner.run.chosen_ranks import chosen_ranks, of_ranks
 from manyscale.runner.run.links import busy_ps, link_names
 from manyscale.runner.run.places import places
 from manyscale.runner.run.results import STATES, Result
@@ -63,6 +64,11 @@ _log = logging.getLogger(__name__)
 
 def write(result: Result, directory: Path) -> None:
     """Write the file; equal results give equal bytes. What is left out is logged as a warning."""
+    chosen = chosen_ranks(result)
+    of_all = result
+    if chosen is not None:
+        _log.warning("trace.json.gz: %s", chosen.words)
+        result = of_ranks(result, chosen.ranks)
     rows = core_rows(result)
     tracks = tracks_of_ranks(result.workload.num_ranks, has_cores=rows is not None)
     arrows = _arrows(result)
@@ -85,9 +91,10 @@ def write(result: Result, directory: Path) -> None:
             write_calls(file, result.workload, waits)
         for note in write_launches(file, result):
             _log.warning("trace.json.gz: %s", note)
-        file.write(named_tracks(result.workload.num_ranks, rows, (waits.rank, waits.core)).encode())
+        ranks = range(result.workload.num_ranks) if chosen is None else chosen.ranks.tolist()
+        file.write(named_tracks(ranks, rows, (waits.rank, waits.core)).encode())
         file.write(b'\n],\n"displayTimeUnit":"ns",\n"otherData":')
-        file.write(json.dumps(_metadata(result, arrows, created)).encode())
+        file.write(json.dumps(_metadata(of_all, arrows, created, [] if chosen is None else [chosen.words])).encode())
         file.write(b"}\n")
 
 
@@ -237,7 +244,7 @@ def _write_arrows(file: gzip.GzipFile, result: Result, arrows: _Arrows, tracks: 
         file.write(contents(text))
 
 
-def _metadata(result: Result, arrows: _Arrows, created: Creations | None) -> dict[str, Any]:
+def _metadata(result: Result, arrows: _Arrows, created: Creations | None, words: list[str]) -> dict[str, Any]:
     of_tasks = {} if created is None else {"creations": len(created.row)}
     return {
         "application": result.name,
@@ -246,6 +253,6 @@ def _metadata(result: Result, arrows: _Arrows, created: Creations | None) -> dic
         "messages": result.messages.num_rows,
         "arrows": len(arrows.message),
         **of_tasks,
-        "left_out": [*arrows.notes, *([] if created is None else created.notes)],
+        "left_out": [*words, *arrows.notes, *([] if created is None else created.notes)],
         "time": "ts and dur in us, exact to the picosecond",
     }

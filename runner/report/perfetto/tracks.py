@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -26,15 +27,16 @@ def track_of_core(rank: int, core: int) -> str:
     return f'"pid":{FIRST_RANK + rank},"tid":{STATES + 1 + core}'
 
 
-def named_tracks(num_ranks: int, rows: CoreRows | None, waits: tuple[np.ndarray, np.ndarray]) -> str:
-    """Events with names and order of all of these. ``waits``: rank and core of calls that cores wait in."""
+def named_tracks(ranks: Iterable[int], rows: CoreRows | None, waits: tuple[np.ndarray, np.ndarray]) -> str:
+    """Events with names and order of these, of the given ranks. ``waits``: rank and core of calls that cores wait
+    in."""
     events: list[dict[str, Any]] = []
     if rows is None:
         events.append({"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": "application"}})
-        for rank in range(num_ranks):
+        for rank in ranks:
             events += _track(1, rank + 1, f"rank {rank}", rank)
     else:
-        for rank in range(num_ranks):
+        for rank in ranks:
             common = {"ph": "M", "pid": FIRST_RANK + rank, "tid": STATES}
             events.append({**common, "name": "process_name", "args": {"name": f"rank {rank}"}})
             events.append({**common, "name": "process_sort_index", "args": {"sort_index": FIRST_RANK + rank}})

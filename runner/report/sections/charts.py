@@ -19,8 +19,8 @@ _TICKS: Final = 2**32 - 1  # the makespan in the timeline's own unit of time
 _MAX_BARS: Final = 512
 
 
-def timeline_chart(page: Page, result: Result, runs: Runs) -> str:
-    """Rank against time, coloured by state."""
+def timeline_chart(page: Page, result: Result, runs: Runs, name: str = "timeline") -> str:
+    """Rank against time, coloured by state. ``name``: of the chart, another for each of a page."""
     span = makespan_ps(result)
     length, unit = time_unit(span * 1e-12)
     num_rows = len(runs.offsets) - 1
@@ -31,19 +31,22 @@ def timeline_chart(page: Page, result: Result, runs: Runs) -> str:
         "names": CATEGORIES,
         "span": span * 1e-12 / length,
         "unit": unit,
-        "trace": heat_map(runs.rank_step, unit, rows=num_rows),
-        "layout": timeline_layout(result),
+        "trace": heat_map(runs, unit),
+        "layout": timeline_layout(result, runs),
     }
     height = int(np.clip(num_rows * 16 + 90, 220, 640))
     key = legend([(CATEGORIES[i], CATEGORIES[i]) for i in np.unique(runs.category).tolist()])
-    return key + page.chart("timeline", "timeline", height, content, "state of every rank over time")
+    return key + page.chart(name, "timeline", height, content, "state of every rank over time")
 
 
 def timeline_note(result: Result, runs: Runs) -> str:
     """How to read the timeline, and what it leaves out."""
     text = "Each column of pixels has the state that takes most of its time. Drag to zoom, double-click to reset."
-    if runs.rank_step > 1:
-        text += f" One rank in {runs.rank_step} of {result.workload.num_ranks:,} is shown."
+    if runs.ranks_per_row > 1:
+        text += (
+            f" Each row is {runs.ranks_per_row} of {result.workload.num_ranks:,} ranks, which together are in this "
+            "state most of the time; manyscale view shows each rank."
+        )
     if runs.bin_ps:
         text += f" The page resolves {duration(runs.bin_ps * 1e-12)}; timeline/ranks.parquet holds every state."
     return text

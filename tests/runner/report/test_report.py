@@ -26,6 +26,7 @@ from manyscale.runner.report.figures.sweep import axis_of
 from manyscale.runner.report.palette import COLOURS
 from manyscale.runner.report.sweep_page import write_sweep
 from manyscale.runner.report.text import binary_size, duration, embedded_json, percent, size
+from manyscale.runner.run import chosen_ranks
 from manyscale.runner.run.results import STATES, Result
 
 from . import tiny
@@ -185,7 +186,7 @@ def test_timeline_of_two_ranks() -> None:
     assert names[:5] == ["compute", "wait", "compute", "collective", "idle"]
     assert names[5:] == ["compute", "receive", "collective", "compute"]
     assert runs.end_ps.tolist()[:5] == [1_500_000, 4_000_499, 5_000_500, 9_000_000, 10_000_400]
-    assert (runs.bin_ps, runs.rank_step) == (0.0, 1)
+    assert (runs.bin_ps, runs.ranks_per_row) == (0.0, 1)
 
 
 @pytest.mark.theory
@@ -258,16 +259,63 @@ def test_a_long_timeline_keeps_what_takes_most_of_each_bin(seed: int, num_ranks:
 
 
 @pytest.mark.contract
-def test_many_ranks_are_drawn_in_part_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_ranks_are_drawn_in_ranges_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_data, "MAX_ROWS", 2)
     monkeypatch.setattr(report_data, "MAX_CELLS", 2)
     result = tiny.random_result(3, 5, 20)
     runs = timeline(result)
-    assert (len(runs.offsets) - 1, runs.rank_step) == (2, 3)
-    assert (time_in_runs(runs) == report_data.time_by_state(result)[[0, 3]]).all()
+    assert (len(runs.offsets) - 1, runs.ranks_per_row) == (2, 3)
     text = written(result, tmp_path).text
-    assert "One rank in 3 of 5 is shown." in text
+    assert "Each row is 3 of 5 ranks" in text
     assert "A cell of the matrix stands for 3 ranks each way." in text
+
+
+@pytest.mark.property
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32), num_ranks=st.integers(3, 7), most_runs=st.sampled_from([9, 1000]))
+def test_a_row_of_several_ranks_has_the_state_that_takes_most_of_their_time(
+    seed: int, num_ranks: int, most_runs: int
+) -> None:
+    """Against sums over all pairs of states and bins."""
+    result = tiny.random_result(seed, num_ranks, 30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_data, "MAX_ROWS", 2)
+        patch.setattr(report_data, "MAX_BINS", 16)
+        patch.setattr(report_data, "MAX_RUNS", most_runs)
+        runs = timeline(result)
+    span, step = report_data.makespan_ps(result), runs.ranks_per_row
+    num_bins = round(span / runs.bin_ps)
+    assert num_bins == 8 or len(runs.end_ps) <= most_runs
+    for row in range(len(runs.offsets) - 1):
+        ranks = range(row * step, min((row + 1) * step, num_ranks))
+        states = [each for each in result.ranks.to_pylist() if each["rank"] in ranks]
+        end, category = (values[runs.offsets[row] : runs.offsets[row + 1]] for values in (runs.end_ps, runs.category))
+        for index in range(num_bins):
+            low, high = span * index / num_bins, span * (index + 1) / num_bins
+            covered = np.zeros(len(CATEGORIES))
+            for each in states:
+                covered[STATES.index(each["state"])] += max(0.0, min(each["end_ps"], high) - max(each["start_ps"], low))
+            covered[IDLE] = len(ranks) * (high - low) - covered.sum()
+            drawn = category[np.searchsorted(end, (low + high) / 2)]
+            assert covered[drawn] >= covered.max() - 1
+
+
+@pytest.mark.contract
+def test_chosen_ranks_are_drawn_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_ranks, "MOST_RANKS", 3)
+    monkeypatch.setattr(chosen_ranks, "MOST_CHOSEN", 2)
+    monkeypatch.setattr(chosen_ranks, "_OF_PATH", 0)
+    monkeypatch.setattr(chosen_ranks, "_LONGEST", 1)
+    result = tiny.random_result(3, 5, 20)
+    computing = report_data.time_by_state(result)[:, STATES.index("compute")]
+    chosen = chosen_ranks.chosen_ranks(result)
+    assert chosen is not None
+    assert len(chosen.ranks) == 2
+    assert int(np.argmax(computing)) in chosen.ranks
+    runs = report_data.timeline_of_chosen(result, chosen.ranks)
+    assert (time_in_runs(runs) == report_data.time_by_state(result)[chosen.ranks]).all()
+    text = written(result, tmp_path).text
+    assert "2 of 5 ranks: 0 on which the critical path is longest, 1 that compute longest" in text
 
 
 @pytest.mark.property
