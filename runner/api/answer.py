@@ -110,13 +110,15 @@ class Answer(ABC):
         """Write its files into a new folder: those it has, or each table as Parquet and its figures as JSON. Returns
         the folder. Raises UserError where that is taken or cannot be written."""
         from manyscale.runner.run import directory as rundir
+        from manyscale.runner.storage.address import located
 
-        with rundir.new_results(Path(directory), "result") as target:
+        place = located(directory)
+        with rundir.new_results(place, "result") as target:
             if self.folder is not None:
                 self.folder.copy(target)
             else:
                 self._write(target)
-        return Path(directory)
+        return place
 
     def _write(self, directory: Path) -> None:
         """Write its files into an empty folder."""

@@ -21,6 +21,7 @@ from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.questions import compare as comparing
 from manyscale.runner.run.questions.pop import pop_table, run_efficiencies, scaled
+from manyscale.runner.storage.address import located
 from manyscale.runner.study.targets import target_named
 
 RunLike = str | PathLike[str] | Answer
@@ -163,7 +164,7 @@ def pop(
 def run_path(run: RunLike) -> Path:
     """The directory of a result, or the path that is given. Raises UserError for a result without files."""
     if not isinstance(run, Answer):
-        return Path(run)
+        return located(run)
     if run.directory is None:
         raise UserError(f"{run.title}: the result has no files; give its run directory")
     return run.directory

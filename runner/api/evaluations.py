@@ -23,7 +23,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.notes import admit
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.storage.address import located_or_none
+from manyscale.runner.storage.address import located, located_or_none
 
 _PathLike = str | PathLike[str]
 
@@ -153,7 +153,7 @@ def evaluate(
     from manyscale.runner.run.evaluation import profiles, tasks
 
     given = [traces] if isinstance(traces, str | PathLike) else list(traces)
-    runs = [Path(each) for each in given if rundir.is_run(Path(each))]
+    runs = [path for path in map(located, given) if rundir.is_run(path)]
     if runs:
         if methods is not None or on is not None:
             raise UserError("--method, --on: are of samples; launches of a run are compared with --cycles alone")

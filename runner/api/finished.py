@@ -13,7 +13,7 @@ from manyscale.runner.api.folders import Folder
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.sweeps import finished, point_files
-from manyscale.runner.storage.address import located_or_none
+from manyscale.runner.storage.address import located, located_or_none
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ class StatusResult(Answer):
 
 def status(directory: str | PathLike[str]) -> StatusResult:
     """How far a run is, as its manifest and its journal say. Raises UserError for what is no run directory."""
-    folder = Path(directory)
+    folder = located(directory)
     manifest = rundir.read_manifest(folder)
     entries, num_damaged = rundir.read_journal(folder)
     latest = {entry["key"]: entry["status"] for entry in entries}
@@ -89,7 +89,7 @@ def report(
     UserError."""
     from manyscale.runner.run.study_runs import Options, run_study
 
-    folder = Path(directory)
+    folder = located(directory)
     manifest = rundir.read_manifest(folder)
     if manifest["status"] != "complete":
         raise UserError(f"{folder}: the run is {manifest['status']}; finish it with run --resume -o DIR")

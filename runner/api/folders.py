@@ -10,6 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from manyscale.runner.storage.address import located
+
 
 @dataclass(frozen=True)
 class Numbered:
@@ -57,4 +59,4 @@ def place(output: Output) -> tuple[Path | None, Scratch | None]:
     if output is None:
         scratch = Scratch()
         return scratch.path / "result", scratch
-    return Path(output), None
+    return located(output), None

@@ -11,7 +11,8 @@ from manyscale.models.workload import Workload
 from manyscale.runner import shipped
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
-from manyscale.runner.storage.address import located, refuse
+from manyscale.runner.storage.address import is_url, located, refuse
+from manyscale.runner.storage.directories import fetched_trace
 from manyscale.runner.study import Study, WorkloadChoice, assign, load_study_content, parse_study, what_if
 from manyscale.runner.study import traces as study_traces
 
@@ -123,12 +124,24 @@ def named_study(study: StudyLike, target: TargetLike | None = None) -> Asked:
     if isinstance(study, Mapping):
         return Asked(dict(study), "study", None)
     text = fspath(study)
+    if is_url(text):
+        return _at_address(text, target)
     if shipped.exists(text):
         return _at_path(Path(text), target)
     if text in shipped.studies() or shipped.workload_named(text) is None:
         path = shipped.find(text)
         return Asked(_mapping(load_study_content(path), path), str(path), path.parent)
     return _of_trace(text, target)
+
+
+def _at_address(text: str, target: TargetLike | None) -> Asked:
+    from manyscale.runner.run import directory as rundir
+
+    copy = located(text)
+    if rundir.is_run(copy):
+        return _at_path(copy, target)
+    copy = fetched_trace(text)
+    return _at_path(copy, target) if copy.suffix in _STUDY_FILES else _of_trace(text, target)
 
 
 def _at_path(path: Path, target: TargetLike | None) -> Asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from manyscale.runner.cli.figures import add_json, show
-from manyscale.runner.cli.options import add_cache, add_format, add_output, columns
+from manyscale.runner.cli.options import add_cache, add_format, add_output, at, columns
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> int:
     print(f"{made.workload.name}: {found.num_clusters} phase clusters; axes {found.axes}, radius {found.eps:.4g}")
     header = ("cluster", "bursts", "time", "mean duration", "IPC", "ranks")
     print(columns([header, *map(clusters_page.row_text, cluster_rows(made.workload, found))]))
-    print(f"results: {made.directory}")
+    print(f"results: {at(made.directory)}")
     return 0

@@ -13,6 +13,7 @@ from manyscale.runner.cli.options import (
     add_notes,
     add_report,
     add_table_output,
+    at,
     columns,
     output_folder,
     print_notes,
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"A: {found.a}{ranks[0]}\nB: {found.b}{ranks[1]}; differences are B - A")
     _print(found.differences.to_pylist(), options.top)
     if found.directory is not None:
-        print(f"\nresults: {found.directory}")
+        print(f"\nresults: {at(found.directory)}")
     print_notes(found.notes)
     return 0
 

@@ -16,6 +16,7 @@ from manyscale.runner.cli.options import (
     add_report,
     add_set,
     add_target,
+    at,
     print_notes,
 )
 from manyscale.runner.cli.parser import Parser
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     show(options, found)
     print(found.summary, end="")
-    print(f"results: {found.directory}")
+    print(f"results: {at(found.directory)}")
     print_notes(found.notes)
     return 0
 

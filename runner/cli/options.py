@@ -31,6 +31,13 @@ def place(text: str) -> Path:
     return located(text)
 
 
+def at(directory: Path | None) -> str:
+    """A directory as its user named it."""
+    from manyscale.runner.storage.address import shown
+
+    return "" if directory is None else shown(directory)
+
+
 def add_cache(parser: argparse.ArgumentParser) -> None:
     """``--cache``."""
     parser.add_argument(
@@ -85,7 +92,7 @@ def add_format(parser: argparse.ArgumentParser, default: str | None = "auto") ->
 def add_output(parser: argparse.ArgumentParser, default: str | None, what: str = "folder to write") -> None:
     """``-o``: a folder that is made; ``default``: its name without the option, None where it must be given."""
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", required=default is None,
+        "-o", "--output", type=place, metavar="DIR", required=default is None,
         help=what if default is None else f"{what} (default: {default})",
     )  # fmt: skip
 
@@ -93,7 +100,7 @@ def add_output(parser: argparse.ArgumentParser, default: str | None, what: str =
 def add_table_output(parser: argparse.ArgumentParser, files: str) -> None:
     """``-o`` of a command that writes nothing without it: a folder for ``files``, or a file for the table alone."""
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR",
+        "-o", "--output", type=place, metavar="DIR",
         help=f"folder to write, with {files}, or a file NAME.parquet of the table alone (default: nothing)",
     )  # fmt: skip
 
@@ -109,7 +116,9 @@ def write_table_file(options: argparse.Namespace, table: pa.Table) -> None:
     if options.output is None or output_folder(options) is not None:
         return
     from manyscale.runner.run.parquet import write_table
+    from manyscale.runner.storage.address import refuse
 
+    refuse(options.output, "-o", "a table alone is written to a file")
     with written(options.output):
         write_table(table, options.output)
 

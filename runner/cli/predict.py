@@ -17,6 +17,7 @@ from manyscale.runner.cli.options import (
     add_report,
     add_set,
     add_target,
+    at,
     print_notes,
     target_of,
 )
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     show(options, found)
     print(found.summary())
-    print(f"results: {found.directory}")
+    print(f"results: {at(found.directory)}")
     print_notes(found.notes)
     return 0
 

@@ -12,6 +12,7 @@ from manyscale.runner.cli.options import (
     add_notes,
     add_output,
     add_report,
+    at,
     columns,
     print_notes,
 )
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     )  # fmt: skip
     show(options, found)
     print(text(found))
-    print(f"results: {found.directory}")
+    print(f"results: {at(found.directory)}")
     print_notes(found.notes)
     return 0
 

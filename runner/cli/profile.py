@@ -17,6 +17,7 @@ from manyscale.runner.cli.options import (
     add_seed,
     add_set,
     add_target,
+    at,
     print_notes,
     target_of,
 )
@@ -96,6 +97,6 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     show(options, found)
     print(found.summary())
-    print(f"results: {found.file if isinstance(found, IntervalsResult) else found.directory}")
+    print(f"results: {found.file if isinstance(found, IntervalsResult) else at(found.directory)}")
     print_notes(found.notes)
     return 0

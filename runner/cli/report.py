@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
-from manyscale.runner.cli.options import add_cache, add_self_contained
+from manyscale.runner.cli.options import add_cache, add_self_contained, at, place
 from manyscale.runner.errors import UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, help="run directory, or with --trace a point of a sweep")
+    parser.add_argument("directory", type=place, help="run directory, or with --trace a point of a sweep")
     parser.add_argument(
         "--trace", action="append", default=[], metavar="KIND",
         help="write the timeline for this tool (paraver, perfetto) into the directory, whatever its size, and nothing "
@@ -35,11 +34,11 @@ def run(options: argparse.Namespace) -> int:
         from manyscale.runner.run.questions.asked_traces import write_traces
 
         files = write_traces(options.directory, options.trace)
-        print(f"traces: {', '.join(map(str, files))}")
+        print(f"traces: {', '.join(map(at, files))}")
         return 0
     points = _points(options.point)
     page = report(options.directory, points=points, self_contained=options.self_contained, cache=options.cache)
-    print(f"report: {page}")
+    print(f"report: {at(page)}")
     return 0
 
 

@@ -15,6 +15,7 @@ from manyscale.runner.cli.options import (
     add_report,
     add_self_contained,
     add_study,
+    at,
     print_notes,
     study_content,
 )
@@ -115,7 +116,7 @@ def _print_results(finished: RunResult | SweepResult, accept: Sequence[str]) -> 
         f"{counts.total} work units: {counts.simulated} simulated, {counts.reused} reused; "
         f"{finished.host['wall_seconds']:.2f} s wall, {finished.host['cpu_seconds']:.2f} s CPU"
     )
-    print(f"results: {finished.directory}")
+    print(f"results: {at(finished.directory)}")
     print_notes([note for point in points for note in point.notes])
 
 

@@ -15,6 +15,7 @@ from manyscale.runner.cli.options import (
     add_output,
     add_report,
     add_seed,
+    at,
     columns,
     parse_numbers,
     print_notes,
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     show(options, found)
     print(text(found.table().to_pylist()))
-    print(f"results: {found.directory}")
+    print(f"results: {at(found.directory)}")
     print_notes(found.notes)
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from manyscale.runner.cli.figures import add_json, show
-from manyscale.runner.cli.options import add_cache, add_format, add_output, add_report, add_time, print_notes
+from manyscale.runner.cli.options import add_cache, add_format, add_output, add_report, add_time, at, print_notes
 from manyscale.runner.cli.progress import progress_bar
 
 
@@ -31,6 +31,6 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     show(options, found)
     print(found.summary())
-    print(f"results: {found.directory}")
+    print(f"results: {at(found.directory)}")
     print_notes(found.notes)
     return 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import at, place
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, help="run directory")
+    parser.add_argument("directory", type=place, help="run directory")
     add_json(parser)
 
 
@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
     found = status(options.directory)
     show(options, found)
     counted = ", ".join(f"{count} {state}" for state, count in found.counts.items())
-    print(f"{options.directory}: {found.state}; {len(found.units)} units finished ({counted})")
+    print(f"{at(options.directory)}: {found.state}; {len(found.units)} units finished ({counted})")
     if found.num_damaged:
         print(f"{found.num_damaged} damaged lines of units.jsonl are left out")
     if found.num_points:

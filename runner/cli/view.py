@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from manyscale.runner.cli.options import at, place
 from manyscale.runner.errors import TerminationError, UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "directory", type=Path, nargs="?", default=Path("runs"), metavar="DIR",
+        "directory", type=place, nargs="?", default=Path("runs"), metavar="DIR",
         help="folder of runs, or one run directory (default: runs)",
     )  # fmt: skip
     parser.add_argument(
@@ -25,12 +26,14 @@ def run(options: argparse.Namespace) -> int:
     import threading
 
     from manyscale.runner.cache import default_cache
+    from manyscale.runner.storage.directories import fetch
     from manyscale.runner.view.runs import Runs
     from manyscale.runner.view.server import ViewServer
     from manyscale.runner.view.tiles import warm
     from manyscale.runner.view.timelines import Timelines
 
     folder = options.directory
+    fetch(folder)
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise UserError(f"{folder}: {what}; name the folder that holds the runs")
@@ -53,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
             ) from None
         with server:
             threading.Thread(target=warm, daemon=True).start()
-            print(f"{folder}: {server.address} (Ctrl-C ends it)", flush=True)
+            print(f"{at(folder)}: {server.address} (Ctrl-C ends it)", flush=True)
             if not options.no_browser and _has_display():
                 import webbrowser
 

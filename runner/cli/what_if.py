@@ -11,6 +11,7 @@ from manyscale.runner.cli.options import (
     add_output,
     add_report,
     add_study,
+    at,
     columns,
     print_notes,
     study_content,
@@ -55,6 +56,6 @@ def run(options: argparse.Namespace) -> int:
     notes = [note for point in found.points for note in point.notes]
     print(columns(rows) + accepted(notes, options.accept))
     print(f"{found.counts.total} work units: {found.counts.simulated} simulated, {found.counts.reused} reused")
-    print(f"results: {found.directory}")
+    print(f"results: {at(found.directory)}")
     print_notes(notes)
     return 0

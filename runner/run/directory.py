@@ -22,6 +22,8 @@ from manyscale.models.workload.notes import Note, from_json
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import Outcome
+from manyscale.runner.storage.address import origin, refuse
+from manyscale.runner.storage.directories import fetch, prepare, published
 from manyscale.runner.study import load_study_content
 from manyscale.runner.version import __version__
 
@@ -32,19 +34,24 @@ _MOST_BLOCKS: Final = 256
 _blocks: Final[dict[tuple[str, str], str]] = {}
 
 
-def new_directory(output: Path | None, name: str, resume: bool | None = None) -> Path:
+def new_directory(output: Path | None, name: str, resume: bool | None = None, *, publishes: bool = False) -> Path:
     """The folder of a run: ``output``, or the next free ``runs/NAME-NNN``. ``resume`` says whether an earlier run goes
-    on in it, None that nothing of this kind can. Raises UserError if it is taken, is no run although ``resume`` asks
-    for one, or cannot be written."""
+    on in it, None that nothing of this kind can; ``publishes``: it may be the copy of an address, since the caller
+    writes it within ``published``. Raises UserError if it is taken, is no run although ``resume`` asks for one, or
+    cannot be written."""
     if output is None:
         if resume:
             raise UserError("--resume needs the run directory: -o DIR")
         output = _next_numbered(Path("runs"), name)
     _refuse_encoding(output)
+    is_copy = origin(output) is not None
+    if is_copy and not publishes:
+        refuse(output, "-o", "what this command makes is written to folders alone")
+    is_taken = is_copy and prepare(output, resume=bool(resume))
     try:
         if output.exists() and not output.is_dir():
             raise UserError(f"{output}: is a file; name a directory with -o")
-        taken = output.is_dir() and any(output.iterdir())
+        taken = is_taken or (output.is_dir() and any(output.iterdir()))
         if resume and not (output / "manifest.json").is_file():
             raise UserError(f"{output}: is no run directory (it has no manifest.json); leave out --resume to start one")
         if taken and not resume:
@@ -70,18 +77,19 @@ def new_results(output: Path | None, name: str) -> Iterator[Path]:
     """The folder of results that are written at once, as ``new_directory`` gives it. Whatever stops the writing,
     nothing of them is left: the same command can be given again."""
     was_there = output is not None and output.is_dir()
-    directory = new_directory(output, name)
-    try:
-        yield directory
-    except BaseException:
-        for entry in directory.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
-        if not was_there:
-            directory.rmdir()
-        raise
+    directory = new_directory(output, name, publishes=True)
+    with published(directory):
+        try:
+            yield directory
+        except BaseException:
+            for entry in directory.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    entry.unlink(missing_ok=True)
+            if not was_there:
+                directory.rmdir()
+            raise
 
 
 def discard(directory: Path, *, remove: bool) -> None:
@@ -168,6 +176,7 @@ def versions() -> Mapping[str, str]:
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a run directory. Raises UserError if the directory is no run, or its manifest is damaged."""
     path = directory / "manifest.json"
+    fetch(directory)
     if not directory.exists():
         raise UserError(f"{directory}: does not exist")
     try:
@@ -186,6 +195,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 def is_run(path: Path) -> bool:
     """Whether a path is a run directory, or that of a sweep's point whose files are packed."""
+    fetch(path)
     return (path / "manifest.json").is_file() or (path / PACK).is_file()
 
 

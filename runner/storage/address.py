@@ -20,6 +20,7 @@ SCHEMES: Final = ("s3", "gs", "file")
 QUERY: Final = {"s3": ("endpoint_override", "region", "scheme"), "gs": ("endpoint_override", "scheme"), "file": ()}
 COPIES: Final = "remote"  # in the user's cache directory
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(/?)")
+_POINT: Final = re.compile(r"([^?]+)/(points/\d{4,})(\?.*)?")  # of a sweep
 _LONGEST: Final = 240  # bytes of a folder's name, of 255 that file systems take
 
 
@@ -94,7 +95,11 @@ def located(place: str | PathLike[str]) -> Path:
     if not is_url(place):
         return Path(place)
     url, _, name = os.fsdecode(place).partition("#")
-    return copies_of(parsed(url)) / name if name else copies_of(parsed(url))
+    address = parsed(url)
+    point = _POINT.fullmatch(address.url)
+    if not name and point is not None:  # it needs what stands in the run directory of its sweep
+        address, name = parsed(point.group(1) + (point.group(3) or "")), point.group(2)
+    return copies_of(address) / name if name else copies_of(address)
 
 
 def located_or_none(place: str | PathLike[str] | None) -> Path | None:

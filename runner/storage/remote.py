@@ -130,12 +130,17 @@ class Remote:
             if each.type == FileType.File and not os.path.basename(each.path).startswith(".")
         )
 
-    def is_file(self) -> bool:
-        """Whether the address is that of an object rather than of a folder."""
+    def entry(self, name: str) -> Entry | None:
+        """An object; None if there is none."""
         from pyarrow.fs import FileType
 
-        with told(self.address.url, "read"):
-            return bool(self._files.get_file_info(self._path("")).type == FileType.File)
+        with told(self.place(name), "read"):
+            found = self._files.get_file_info(self._path(name))
+        return Entry(name, found.size, found.mtime_ns or 0) if found.type == FileType.File else None
+
+    def is_file(self) -> bool:
+        """Whether the address is that of an object rather than of a folder."""
+        return self.entry("") is not None
 
     def check(self) -> None:
         """See, once, whether objects can be written and read, before anything is computed."""

@@ -27,6 +27,8 @@ from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.archive import guarded, is_tar, read_head, tar_members
 from manyscale.runner.readers.workload_folder.layout import DETAIL, RAW, VERSION
 from manyscale.runner.registry import lookup, names
+from manyscale.runner.storage.address import is_url, origin
+from manyscale.runner.storage.directories import fetched_trace
 from manyscale.runner.study.workload import WorkloadChoice
 
 READ_VERSION = 9  # raised when a reader's result changes
@@ -157,10 +159,15 @@ def counted(workload: Workload) -> str:
 
 
 def _expanded(text: str) -> Path:
+    """The path of a trace; of one at an address that of its copy here."""
+    if is_url(text):
+        return fetched_trace(text)
     try:
-        return Path(text).expanduser()
+        path = Path(text).expanduser()
     except RuntimeError:  # the home of a user who is not known
         return Path(text)
+    place = None if path.exists() else origin(path)
+    return path if place is None else fetched_trace(str(place))
 
 
 def _format(path: Path, wanted: str) -> str:
