@@ -130,11 +130,13 @@ class Place(NamedTuple):
 
 
 def origin(path: Path) -> Place | None:
-    """Where a path is copied from; None of a file of this machine alone."""
+    """Where a path is copied from; None of a file of this machine alone, as those in hidden folders of a copy are."""
     text, root = os.path.abspath(path), f"{_copies()}{os.sep}"
     if not text.startswith(root):
         return None
     folder, _, name = text[len(root) :].partition(os.sep)
+    if f"{os.sep}." in f"{os.sep}{os.path.dirname(name)}":
+        return None
     return Place(unquote(folder), name.replace(os.sep, "/"))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from manyscale.runner.errors import UserError
@@ -13,6 +15,11 @@ _KEYS: Final = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile of ~/.aws/credentials, or give the "
     "machine a role"
 )
+_WHERE_KEYS_ARE: Final = (
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "GOOGLE_APPLICATION_CREDENTIALS",
+)  # fmt: skip
+_DENIED: Final = "permission is denied"
 # (what its errors contain, in words, what to do), by the first that fits
 _ANSWERS: Final = (
     (r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED|REQUEST_EXPIRED",
@@ -27,7 +34,7 @@ _ANSWERS: Final = (
     (r"MISSING_AUTHENTICATION_TOKEN|No credentials|could not (find|determine) .*credential|Could not load .*credential",
      "there are no keys for it", _KEYS),
     (r"AccessDenied|ACCESS_DENIED|PERMISSION_DENIED|HTTP status 403|Permission denied|UNAUTHENTICATED",
-     "permission is denied", f"let its owner allow reading, listing and writing there, or use other keys: {_KEYS}"),
+     _DENIED, f"let its owner allow reading, listing and writing there, or use other keys: {_KEYS}"),
     (r"QuotaExceeded|HTTP status 507|No space left|Disk quota", "it is full", "make room there"),
     (r"SLOW_DOWN|THROTTLING|HTTP status 50[03]|InternalError|INTERNAL_FAILURE|SERVICE_UNAVAILABLE",
      "the storage is overloaded or failing", "run again later"),
@@ -51,9 +58,18 @@ def told(place: str, what: str) -> Iterator[None]:
 def in_words(answer: str) -> str:
     """What is wrong and what to do. Of the answer itself nothing is repeated but the name of its error: it may quote
     what was sent."""
+    answer = answer.partition("AWS Error")[2] or answer  # what stands before names the object, in the user's words
     for pattern, meaning, mend in _ANSWERS:
         if re.search(pattern, answer):
-            return f"{meaning}; {mend}"
-    found = re.search(r"AWS Error (\w+)|HTTP status (\d+)|\[Errno \d+\] ([A-Z][a-z ]+)", answer)
+            found = "" if meaning != _DENIED or _has_keys() else ", and there are no keys in the environment or ~/.aws"
+            return f"{meaning}{found}; {mend}"
+    found = re.search(r"^ (\w+)|HTTP status (\d+)|\[Errno \d+\] ([A-Z][a-z ]+)", answer)
     name = next((each for each in found.groups() if each), "") if found else ""
     return f"the storage refused{f' ({name})' if name else ''}; see whether it is reached from here by other means"
+
+
+def _has_keys() -> bool:
+    """Whether anything here may give keys, roles of the machine aside."""
+    return any(name in os.environ for name in _WHERE_KEYS_ARE) or any(
+        Path("~/.aws", name).expanduser().is_file() for name in ("credentials", "config")
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from manyscale.runner.storage.address import Address, Place, parsed
 from manyscale.runner.storage.failures import told
 
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 20.0  # without a byte
+ANSWER_SECONDS: Final = 8.0  # without a byte
 ATTEMPTS: Final = 3
 AT_A_TIME: Final = 16  # requests of a process
 PROBE: Final = ".manyscale"  # what is written to see whether that is allowed
@@ -169,12 +168,7 @@ def side_by_side(function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[
         yield from pool.map(function, items)
 
 
-_first: Final = threading.Lock()
-
-
 def _s3(address: Address) -> Any:
-    with _first:
-        os.environ.setdefault("AWS_EC2_METADATA_SERVICE_TIMEOUT", "1")
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
     options: dict[str, Any] = dict(address.options)

@@ -11,6 +11,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import study_runs
 from manyscale.runner.run.sweeps import point_files
+from manyscale.runner.storage.directories import published
 
 
 def write_traces(directory: Path, kinds: Collection[str], cache: Path | None = None) -> list[Path]:
@@ -28,7 +29,7 @@ def write_traces(directory: Path, kinds: Collection[str], cache: Path | None = N
     if content.get("sweep"):
         raise UserError(f"{directory}: is a sweep; name one of its points, such as {directory / 'points' / '0000'}")
     place = str(directory / rundir.RESOLVED)
-    with TemporaryDirectory(dir=directory, prefix=".traces-") as scratch:
+    with published(directory), TemporaryDirectory(dir=directory, prefix=".traces-") as scratch:
         aside = Path(scratch, "run")
         chosen = study_runs.Options(
             output=aside, executor="local", cache=cache, report=False, traces=kinds,

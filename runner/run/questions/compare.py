@@ -30,6 +30,7 @@ from manyscale.runner.run.questions.efficiencies import of_trace
 from manyscale.runner.run.questions.factors import NAMES, THREAD, with_threads
 from manyscale.runner.run.results import RANKS_SCHEMA, STATES, ranks_table
 from manyscale.runner.run.sweeps import point_files
+from manyscale.runner.storage.address import shown
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
@@ -102,7 +103,7 @@ def load_run(directory: Path, cache: Path | None = None, *, with_workload: bool 
         raise UserError(f"{directory}: is damaged ({reason}); write it again with run --resume -o DIR") from None
     workload, notes = _workload_of(directory, cache) if with_workload else (None, ())
     states = _encoded(ranks, "state")
-    return Side(str(directory), num_ranks, states, figures, path_ps, workload, (*told, *notes), launches)
+    return Side(shown(directory), num_ranks, states, figures, path_ps, workload, (*told, *notes), launches)
 
 
 def _by_launch(launches: pa.Table) -> dict[str, float]:
