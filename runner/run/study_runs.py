@@ -33,7 +33,8 @@ from manyscale.runner.run.sweeps.point_units import Points, is_alone
 from manyscale.runner.run.sweeps.resolved import resolved_point, resolved_study
 from manyscale.runner.run.sweeps.summaries import Summaries, Summary
 from manyscale.runner.run.sweeps.sweep_runs import SweepRun
-from manyscale.runner.storage import address
+from manyscale.runner.storage import address, mirror
+from manyscale.runner.storage.directories import published
 from manyscale.runner.study import Study, Sweep, parse_study, point_place
 from manyscale.runner.study.traces import read_workload, with_shipped
 
@@ -131,15 +132,20 @@ class _Asked:
     def cache(self) -> Path:
         return self.options.cache or default_cache()
 
+    @property
+    def records(self) -> Path:
+        """Of traces that earlier runs wrote: in folders of this machine, wherever the cache is."""
+        return (default_cache() if address.origin(self.cache) else self.cache).absolute() / "shown"
+
     def points(self, shows: Shown) -> Points:
         """The points of the sweep, before it is known where they go."""
         number, options = len(self.sweep), self.options
         manifest = {"seed": self.study.seed, "inputs": self.inputs, "accepted": sorted(self.accept)}
-        units, records = address.absolute(self.cache / "units"), (self.cache / "shown").absolute()
+        units = address.absolute(self.cache / "units")
         packs = number > point_files.MOST_WHOLE
         return Points(
-            self.sweep, self.workload, self.beside, {}, self.accept, options.strict, Path(), "", units, records, shows,
-            packs=packs, keeps=not packs, manifest=manifest, memory={"shared": self.shared},
+            self.sweep, self.workload, self.beside, {}, self.accept, options.strict, Path(), "", units, self.records,
+            shows, packs=packs, keeps=not packs, manifest=manifest, memory={"shared": self.shared},
         )  # fmt: skip
 
 
@@ -165,10 +171,14 @@ def _run_one(asked: _Asked) -> Run:
     point = asked.points(shows).prepare(0)
     chosen = choose_executor(options.executor, [point], options.address, options.host)
     is_new = options.output is None or not os.path.exists(options.output)
-    directory = rundir.new_directory(options.output, asked.name, options.resume)
+    directory = rundir.new_directory(options.output, asked.name, options.resume, publishes=True)
     filled = resolved_point(point.case)  # with all of the target, so that a finished run can be resumed
     _check_resumed(directory, filled, asked.inputs, bool(options.resume))
-    with _attempt(asked, directory, filled, is_new) as journal, closing(_executor(chosen, options)) as executor:
+    with (
+        published(directory),
+        _attempt(asked, directory, filled, is_new) as journal,
+        closing(_executor(chosen, options)) as executor,
+    ):
         execution = Execution(Store(asked.cache / "units"), executor, journal.record, options.progress)
         (simulated,) = pipeline.simulate([point], execution)
         options.progress(0, 1, "writing")
@@ -176,7 +186,7 @@ def _run_one(asked: _Asked) -> Run:
         admit(result.notes, asked.accept, strict=options.strict)
         writers = shows.writers(result)
         name = rendered.key(simulated, filled, result.notes, writers) if writers else ""
-        record = rendered.Record(asked.cache / "shown", name, directory) if writers else None
+        record = rendered.Record(asked.records, name, directory) if writers else None
         outputs.write_point(result, directory, writers, record, plugged=options.report)
         options.progress(1, 1, "writing")
         figures = _end(asked, directory, execution, journal, chosen)
@@ -195,7 +205,7 @@ def _run_sweep(asked: _Asked) -> Run:
     is_new = options.output is None or not os.path.exists(options.output)
     before: FinishedPoints | None = None
     if options.resume:
-        directory = rundir.new_directory(options.output, asked.name, True)
+        directory = rundir.new_directory(options.output, asked.name, True, publishes=True)
         _check_resumed(directory, resolved, asked.inputs, True)
         before = FinishedPoints(directory, stamp)
         for point, stats in before.whole():
@@ -209,9 +219,13 @@ def _run_sweep(asked: _Asked) -> Run:
         some = list(checked.values())
         chosen = choose_executor(options.executor, some, options.address, options.host, number - len(known))
     if before is None:
-        directory = rundir.new_directory(options.output, asked.name, options.resume)
+        directory = rundir.new_directory(options.output, asked.name, options.resume, publishes=True)
     command = rundir.read_manifest(directory)["command"] if before is not None else rundir.command_line()
-    with _attempt(asked, directory, resolved, is_new) as journal, closing(_executor(chosen, options)) as executor:
+    with (
+        published(directory),
+        _attempt(asked, directory, resolved, is_new) as journal,
+        closing(_executor(chosen, options)) as executor,
+    ):
         if options.report:
             script.share(directory, not options.self_contained)
         execution = Execution(Store(asked.cache / "units"), executor, journal.record, options.progress)
@@ -251,11 +265,13 @@ def _marked(directory: Path) -> Iterator[str]:
         left.unlink(missing_ok=True)
     token = f".points-{uuid.uuid4().hex}"
     (directory / token).touch()
+    mirror.publish(directory / token)
     try:
         yield token
     finally:
-        with suppress(OSError):
+        with suppress(OSError, UserError):
             (directory / token).unlink(missing_ok=True)
+            mirror.remove(directory / token)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ _ANSWERS: Final = (
      "there are no keys for it", _KEYS),
     (r"AccessDenied|ACCESS_DENIED|PERMISSION_DENIED|HTTP status 403|Permission denied|UNAUTHENTICATED",
      _DENIED, f"let its owner allow reading, listing and writing there, or use other keys: {_KEYS}"),
+    (r"HTTP status 400", "it does not take these keys, or this region", "see whether both are right"),
     (r"QuotaExceeded|HTTP status 507|No space left|Disk quota", "it is full", "make room there"),
     (r"SLOW_DOWN|THROTTLING|HTTP status 50[03]|InternalError|INTERNAL_FAILURE|SERVICE_UNAVAILABLE",
      "the storage is overloaded or failing", "run again later"),
@@ -61,8 +62,8 @@ def in_words(answer: str) -> str:
     answer = answer.partition("AWS Error")[2] or answer  # what stands before names the object, in the user's words
     for pattern, meaning, mend in _ANSWERS:
         if re.search(pattern, answer):
-            found = "" if meaning != _DENIED or _has_keys() else ", and there are no keys in the environment or ~/.aws"
-            return f"{meaning}{found}; {mend}"
+            more = "" if meaning != _DENIED or _has_keys() else ", and there are no keys in the environment or ~/.aws"
+            return f"{meaning}{more}; {mend}"
     found = re.search(r"^ (\w+)|HTTP status (\d+)|\[Errno \d+\] ([A-Z][a-z ]+)", answer)
     name = next((each for each in found.groups() if each), "") if found else ""
     return f"the storage refused{f' ({name})' if name else ''}; see whether it is reached from here by other means"

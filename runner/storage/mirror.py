@@ -9,8 +9,12 @@ import json
 import shutil
 import uuid
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from manyscale.runner.storage.address import origin
+from manyscale.runner.storage.address import Place, origin
+
+if TYPE_CHECKING:
+    from manyscale.runner.storage.remote import Remote
 
 
 def fetch(path: Path) -> bool:
@@ -19,9 +23,7 @@ def fetch(path: Path) -> bool:
     place = origin(path)
     if place is None:
         return False
-    from manyscale.runner.storage.remote import remote
-
-    return remote(place.url).get(place.name, path)
+    return _checked(place).get(place.name, path)
 
 
 def fetch_folder(folder: Path, sums: str) -> bool:
@@ -30,9 +32,9 @@ def fetch_folder(folder: Path, sums: str) -> bool:
     place = origin(folder)
     if place is None:
         return False
-    from manyscale.runner.storage.remote import remote, side_by_side
+    from manyscale.runner.storage.remote import side_by_side
 
-    source = remote(place.url)
+    source = _checked(place)
     made = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:
         if not source.get(f"{place.name}/{sums}", made / sums):
@@ -89,11 +91,18 @@ def publish_folder(folder: Path, sums: str) -> None:
 def check(root: Path) -> None:
     """See once in a process whether what a path is the copy of can be written and read. Raises UserError."""
     place = origin(root)
-    if place is None:
-        return
+    if place is not None:
+        _checked(place)
+
+
+def _checked(place: Place) -> Remote:
+    """What is at an address. It is written to first: what it answers to that says what is wrong, as the answer to a
+    question for an object does not."""
     from manyscale.runner.storage.remote import remote
 
-    remote(place.url).check()
+    found = remote(place.url)
+    found.check()
+    return found
 
 
 def remove(path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.storage.directories import fetch
 
 MOST_WHOLE: Final = 100  # points of a sweep whose run directories are left as they are
 STATISTICS: Final = "stats.json"
@@ -39,6 +40,7 @@ def pack(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def is_packed(directory: Path) -> bool:
     """Whether a folder is that of a point whose files are packed, and were not taken out there."""
+    fetch(directory)
     return (directory / rundir.PACK).is_file() and not (directory / "manifest.json").is_file()
 
 

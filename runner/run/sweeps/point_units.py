@@ -33,7 +33,7 @@ from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.store import Store
 from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.run.sweeps.resolved import resolved_point
-from manyscale.runner.storage import address
+from manyscale.runner.storage import address, directories, mirror
 from manyscale.runner.study import Sweep, point_place
 
 KIND: Final = "points"
@@ -66,7 +66,10 @@ class Points:
     memory: dict[str, Any] = field(default_factory=dict, compare=False)  # of the worker
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": {}}
+        return {**self.__dict__, "memory": {}, "directory": address.absolute(self.directory)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, directory=address.located(state["directory"]))
 
     @property
     def shared(self) -> SweepShared:
@@ -139,7 +142,7 @@ def written(
     result = pipeline.assemble(simulated, execution, filled)
     admit(result.notes, points.accept, strict=points.strict)
     to = point_files.folder(points.directory, index)
-    sees = (points.directory / points.token).is_file()
+    sees = _sees_directory(points)
     moves = sees and not points.packs and not points.shows.pages
     parent = to.parent if moves else Path(tempfile.gettempdir())
     parent.mkdir(exist_ok=True)
@@ -153,6 +156,7 @@ def written(
             point_files.move_folder(scratch, to)
         elif sees:
             point_files.write_files(to, files)
+        sees = sees and _is_published(to)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     sums = point_files.checksums({name: content for name, content in files.items() if name != "manifest.json"})
@@ -161,6 +165,29 @@ def written(
     if not sees:
         arrays |= {f"file/{index}/{name}": _bytes(content) for name, content in files.items()}
     return entry, arrays
+
+
+def _sees_directory(points: Points) -> bool:
+    """Whether the run directory is seen from here; where it is at an address, once for all points."""
+    if points.token not in points.memory:
+        path = points.directory / points.token
+        try:
+            found = path.is_file() or mirror.fetch(path)
+        except UserError:  # no keys for it here
+            found = False
+        if address.origin(path) is None:
+            return found
+        points.memory[points.token] = found
+    return bool(points.memory[points.token])
+
+
+def _is_published(folder: Path) -> bool:
+    """Whether a point that was written is where its folder is copied from; if not, its files travel."""
+    try:
+        directories.publish_point(folder)
+    except UserError:
+        return False
+    return True
 
 
 def _write_all(

@@ -7,6 +7,7 @@ from typing import Any
 
 from manyscale.models.workload import Workload
 from manyscale.runner.predict.phase_source import FILE, Case, SweepShared
+from manyscale.runner.storage.address import is_url
 from manyscale.runner.study import Study
 
 
@@ -28,4 +29,6 @@ def resolved_point(case: Case) -> dict[str, Any]:
 
 
 def _absolute(path: str, shared: SweepShared) -> str:
+    if is_url(path):
+        return path
     return shared.once((FILE, "absolute", path), lambda: str(Path(path).expanduser().resolve()))

@@ -23,6 +23,7 @@ from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.run.sweeps.finished import Finished, FinishedPoints
 from manyscale.runner.run.sweeps.point_units import INPUT, KIND, Points, is_alone, written
 from manyscale.runner.run.sweeps.summaries import Summaries
+from manyscale.runner.storage import directories
 
 T = TypeVar("T")
 VERSION: Final = 1  # of a unit of points
@@ -110,7 +111,9 @@ class SweepRun:
             prefix = f"file/{index}/"
             files = {name.removeprefix(prefix): arrays[name].tobytes() for name in arrays if name.startswith(prefix)}
             if files:
-                point_files.write_files(point_files.folder(self.points.directory, index), files)
+                folder = point_files.folder(self.points.directory, index)
+                point_files.write_files(folder, files)
+                directories.publish_point(folder)
             self.summaries.add(index, entry["target"], arrays[f"stats/{index}"].tobytes())
             self.finished.add(Finished(index, entry["target"], self.stamp, entry["files"]))
         self._tell()
