@@ -315,7 +315,7 @@ def _end(
     outputs.write_units(directory, execution, journal.earlier)
     figures = asked.host.figures()
     units = {"total": 0, **vars(execution.counts)}
-    figures["unit_cpu_seconds"] = sum(outcome.cpu_seconds for _, outcome, _ in execution.outcomes.values())
+    figures["unit_cpu_seconds"] = execution.cpu_seconds
     simulator = {"executor": chosen, **figures, "units": units}
     rundir.write_atomically(directory / "simulator.json", json.dumps(simulator, indent=1) + "\n")
     return figures

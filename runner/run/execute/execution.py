@@ -79,6 +79,7 @@ class Execution:
     progress: Progress = silent
     counts: Counts = field(default_factory=Counts)
     outcomes: dict[str, tuple[str, Outcome, str]] = field(default_factory=dict)
+    cpu_seconds: float = 0.0  # of units, and of what ran inside them
 
     def execute(self, units: Sequence[WorkUnit], shared: Callable[[set[str]], Mapping[str, Any]]) -> None:
         """Run the units whose results are not stored yet. ``shared`` makes the inputs of the names that these need.
@@ -99,6 +100,7 @@ class Execution:
         needed = {name for unit in waiting for name in unit.inputs.values()}
         for outcome in self._outcomes(waiting, shared(needed), watch):
             kind = unique[outcome.key].kind
+            self.cpu_seconds += outcome.cpu_seconds
             if outcome.error:
                 self.counts.failed += 1
                 self._finish(kind, outcome, "failed")
@@ -117,6 +119,7 @@ class Execution:
         for outcome in self.executor.map(units, shared, self.store):
             if outcome.error:
                 raise RunError(outcome.error)
+            self.cpu_seconds += outcome.cpu_seconds
             yield outcome
 
     def told(self, kind: str, outcome: Outcome, status: str) -> None:
