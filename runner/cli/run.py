@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from manyscale.runner.run.sweeps.summaries import Summary
 
 MOST_POINTS_SHOWN: Final = 20  # on the terminal
+MOST_HELD: Final = 100  # points of a dry run, by which the executor is chosen
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,13 +93,15 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     from manyscale.runner.run.execute.choice import choose_executor
     from manyscale.runner.run.preview import prepared, unit_keys
     from manyscale.runner.run.store import Store
+    from manyscale.runner.study import num_points, parse_study
 
     workload, found = prepared(content, place, beside, options.cache, options.yes)
-    points = list(found)
-    keys = unit_keys(points)
+    number = num_points(parse_study(content, place), place, options.yes)
+    some = list(islice(found, MOST_HELD))
+    keys = unit_keys(chain(some, found))
     reused = sum(map(Store((options.cache or default_cache()) / "units").has, keys))
-    chosen = choose_executor(options.executor, points, options.address, options.host)
-    print(f"{workload.name}: {workload.num_ranks} ranks, {workload.num_operations} operations; {len(points)} points")
+    chosen = choose_executor(options.executor, some, options.address, options.host, number)
+    print(f"{workload.name}: {workload.num_ranks} ranks, {workload.num_operations} operations; {number} points")
     print(f"{len(keys)} work units, {reused} of them stored already; executor {chosen}; nothing was run or written")
     return 0
 

@@ -190,6 +190,40 @@
     },
   };
 
+  // Long tables are shown by pages, of the rows that hold what is typed.
+  function byPages(table) {
+    const AT_ONCE = 100;
+    const rows = [...table.tBodies[0].rows], bar = document.createElement("div"), told = document.createElement("span");
+    const typed = Object.assign(document.createElement("input"), { type: "search", placeholder: "rows that hold ..." });
+    typed.setAttribute("aria-label", "show the rows that hold this text");
+    told.setAttribute("role", "status");
+    let found = rows, first = 0;
+    function show() {
+      const seen = new Set(found.slice(first, first + AT_ONCE));
+      for (const row of rows) row.hidden = !seen.has(row);
+      told.textContent = found.length ? ` ${first + 1} to ${first + seen.size} of ${found.length} rows` : " no row";
+    }
+    const step = (text, by) => {
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: text });
+      button.addEventListener("click", () => {
+        if (first + by >= 0 && first + by < found.length) first += by;
+        show();
+      });
+      return button;
+    };
+    typed.addEventListener("input", () => {
+      const words = typed.value.toLowerCase().split(/\s+/).filter(Boolean);
+      found = rows.filter((row) => words.every((word) => row.textContent.toLowerCase().includes(word)));
+      first = 0;
+      show();
+    });
+    bar.className = "controls";
+    bar.append(typed, step("Before", -AT_ONCE), step("Next", AT_ONCE), told);
+    table.parentElement.before(bar);
+    show();
+  }
+  document.querySelectorAll("table.paged").forEach(byPages);
+
   function drawAll() {
     for (const [id, chart] of Object.entries(charts)) draw[chart.kind](id, chart);
   }

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.notes import Note
+from manyscale.runner.report.figures.drawn_points import drawn, listed
 from manyscale.runner.report.figures.sweep import (
     MAKESPAN,
     Lines,
@@ -41,6 +42,8 @@ _RATES: Final = {
 }
 CORES: Final = "mapping.cores_per_rank"
 _COUNTED: Final = {"gpu.cycles": "cycles", "gpu.ipc": "IPC", "intervals.cpi": "CPI"}  # of points' tables
+_OF_RANKS: Final = ("application.ranks", "node.cores_per_rank")
+ROWS_AT_ONCE: Final = 100  # of a table, which report.js shows by pages (there it says so, too)
 _MISSES: Final = {"node.mpki.first_cache": "first cache", "node.mpki.last_cache": "last cache"}
 
 
@@ -52,27 +55,36 @@ def write_sweep(
 
     Statistics that the table does not have are left out. Equal tables give equal bytes.
     """
-    points = _with_threads(columns_of(sweep_table))
+    points = _with_threads(
+        columns_of(sweep_table.select([name for name in sweep_table.column_names if _is_used(name, axes)]))
+    )
     count = sweep_table.num_rows
     page = Page(title, f"Sweep of {count:,} point{'s' if count != 1 else ''} over {', '.join(axes) or 'no axis'}")
     page.add("", _headline(points, axes), notes_html(notes))
     for number, name in enumerate(axes):
-        lines = lines_of(points, axes, number)
-        left = _makespan_chart(page, points, axes, number, lines)
-        right = _efficiency_chart(page, points, axes, number, lines)
-        is_category = axis_of(name, points[name]).is_category
+        some, left_out = drawn(points, axes, number)
+        lines = lines_of(some, axes, number)
+        left = _makespan_chart(page, some, axes, number, lines)
+        right = _efficiency_chart(page, some, axes, number, lines)
+        is_category = axis_of(name, some[name]).is_category
         # names beside the ends of several lines need the page's width
         both = side_by_side(left, right) if len(lines) == 1 or is_category else left + right
         note = "" if is_category else "The axis spans the values; buttons show the change, and the axis from zero."
-        page.add(f"Along {name}", both, note=note)
-        if name == CORES and lines and not axis_of(name, points[name]).is_category:
-            page.add("Scaling over cores", *_scaling(page, points, axes, number, lines), note=_SCALING_NOTE)
+        page.add(f"Along {name}", both, note=f"{note} {left_out}".strip())
+        if name == CORES and lines and not is_category:
+            page.add("Scaling over cores", *_scaling(page, some, axes, number, lines), note=_SCALING_NOTE)
     for prefix, each in _STACKS.items():
         if any(name.startswith(prefix) for name in points):
             page.add(each.title, _stacks(page, points, axes, prefix, each.unit), note=each.note)
     page.add("Points", _points_table(points, axes, directory))
     drawing = script.NAME if script.is_shared(directory) else ""
     (directory / "report.html").write_text(page.html(drawing), encoding="utf-8", errors="backslashreplace")
+
+
+def _is_used(name: str, axes: Sequence[str]) -> bool:
+    """Whether the page shows anything of a column."""
+    of_page = {"point_id", MAKESPAN, *axes, *EFFICIENCIES, *_RATES, *_COUNTED, *_MISSES, *_OF_RANKS}
+    return name in of_page or name.startswith(tuple(_STACKS))
 
 
 def _headline(points: Points, axes: list[str]) -> str:
@@ -281,8 +293,9 @@ def _points_table(points: Points, axes: list[str], directory: Path) -> str:
     best = min(times, default=0.0)
     parts = [name for name in points if name.startswith(_CORES_CPI)]
     rows = []
-    for index, point in enumerate(points["point_id"]):
-        link = f"{int(point):04d}"
+    chosen, left_out = listed(points)
+    for index in chosen:
+        link = f"{int(points['point_id'][index]):04d}"
         if (directory / "points" / link / "report.html").is_file():
             link = f'<a href="points/{link}/report.html">{link}</a>'
         time = escape(duration(times[index])) + (" (fastest)" if times[index] == best and len(times) > 1 else "")
@@ -304,5 +317,5 @@ def _points_table(points: Points, axes: list[str], directory: Path) -> str:
         *counted.values(), *(EFFICIENCIES[name] for name in known),
     )  # fmt: skip
     columns = f"; {', '.join(EFFICIENCIES[name] for name in known)}: efficiencies" if known else ""
-    asked = f"The page of a point is written by manyscale report DIR --point N{columns}."
-    return f'<p class="note">{escape(asked)}</p>{table(header, rows)}'
+    asked = f"{left_out}The page of a point is written by manyscale report DIR --point N{columns}."
+    return f'<p class="note">{escape(asked)}</p>{table(header, rows, css="paged" if len(rows) > ROWS_AT_ONCE else "")}'

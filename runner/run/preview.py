@@ -10,7 +10,7 @@ from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
 from manyscale.runner.run import pipeline, study_runs
 from manyscale.runner.run.burst_units import burst_units, phase_digests
-from manyscale.runner.study import parse_study, sweep_points
+from manyscale.runner.study import Sweep, parse_study
 
 
 def prepared(
@@ -19,8 +19,11 @@ def prepared(
     """The workload, and the points one by one, of a study's content as ``study_runs.run_study`` takes it. Raises
     UserError."""
     content = study_runs.located_content(content)
-    points = list(sweep_points(content, place, yes))
+    sweep = Sweep(content, place, yes)
+    for index in sweep.first_with_each_value()[: study_runs.MOST_CHECKED]:
+        sweep.study(index)  # what is wrong with a value is told before a trace is read
     workload = study_runs.workload_of(parse_study(content, place), place, cache or default_cache())
+    points = ((sweep.values(index), sweep.study(index)) for index in range(len(sweep)))
     return workload, study_runs.prepare_points(points, place, beside, workload)
 
 

@@ -42,7 +42,7 @@ class Shown:
 
     def writers(self, result: Result) -> list[str]:
         """Names of the writers of a result's traces and page."""
-        most = MOST_RECORDS_OF_POINT if result.sweep_point else MOST_RECORDS
+        most = MOST_RECORDS_OF_POINT if result.sweep_point and not self.pages else MOST_RECORDS
         is_small = self.report and num_records(result) <= most
         kinds = [kind for kind in TRACES if is_small or kind in self.traces]
         shares = bool(result.sweep_point) and not self.self_contained and script.is_installed()

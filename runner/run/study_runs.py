@@ -237,7 +237,7 @@ def _run_sweep(asked: _Asked) -> Run:
             finished.begin()
             kept_ready = {} if packs else {index: each for index, each in checked.items() if not is_alone(each)}
             run = SweepRun(points, execution, finished, summaries, options.progress, stamp, kept_ready)
-            run.predict(index for index in range(number) if index not in finished.known)
+            run.predict()
             if options.shown_points:
                 shown = replace(points, packs=False, shows=replace(shows, report=True, pages=True))
                 replace(run, points=shown).show(options.shown_points)

@@ -9,7 +9,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 from manyscale.models.workload import Workload
@@ -48,24 +48,31 @@ class SweepRun:
     stamp: str
     prepared: dict[int, pipeline.Point] = field(default_factory=dict)
 
-    def predict(self, missing: Iterable[int]) -> None:
+    def predict(self) -> None:
         """Predict and write the points that are missing, in their order as far as workers keep it. Raises UserError for
         the first one that is refused, RunError for one that fails."""
-        missing = list(missing)
-        if not missing:
+        known = frozenset(self.finished.known)
+        number = len(self.points.sweep)
+        if len(known) == number:
             return
         if not self.points.packs:
-            for index in missing:  # what an attempt that did not finish them left
+            for index in set(range(number)) - known:  # what an attempt that did not finish them left
                 shutil.rmtree(point_files.folder(self.points.directory, index), ignore_errors=True)
-        first = self.prepared.get(missing[0]) or self.points.prepare(missing[0])
+        missing = (index for index in range(number) if index not in known)
+        first = next(missing)
         self._tell()
-        if not is_alone(first):
-            self._predict_here(missing)
+        if first in self.prepared or not is_alone(self.points.prepare(first)):
+            self._predict_here(chain([first], missing))
             return
-        size = points_of_unit(self.points.workload, len(missing))
-        for window in _batches(_batches(missing, size), UNITS_AT_ONCE):
-            left = self._predict_in_units([self._unit(indices) for indices in window])
+        for window in self.windows(chain([first], missing), number - len(known)):
+            left = self._predict_in_units(window)
             self._predict_here(sorted(left))
+
+    def windows(self, missing: Iterable[int], number: int) -> Iterator[list[WorkUnit]]:
+        """Units of the points that are missing, ``number`` of them, as many at a time as are given out together."""
+        size = points_of_unit(self.points.workload, number)
+        for window in _batches(_batches(missing, size), UNITS_AT_ONCE):
+            yield [self._unit(indices) for indices in window]
 
     def _unit(self, indices: tuple[int, ...]) -> WorkUnit:
         parameters = {"indices": list(indices)}
