@@ -4,6 +4,9 @@ A message first waits for its latency, then flows over its links (network/flow/m
 happens at one instant happens before the rates are solved again. Times are float64 picoseconds; an arrival is rounded
 to 1 / 1024 of one, so that flows which end together by the law do so in the loop too.
 
+With a ``step``, rates are solved at its multiples alone: a flow that shares a link waits for the next one to begin, and
+what a flow leaves when it ends is given to others at the next one. Flows that meet no others begin at once.
+
 Cost: O((messages + parks) x log (messages in flight + strands)) besides the solver's.
 """
 
@@ -15,7 +18,9 @@ import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.kernels.event_heap import pop, push
-from manyscale.models.network.flow.max_min import add_flow, end_flows, needs_solving, next_end, solve
+from manyscale.models.network.flow.link_clocks import PENDING
+from manyscale.models.network.flow.max_min import solve
+from manyscale.models.network.flow.starts_and_ends import add_flow, end_flows, needs_solving, next_end, start_at_once
 from manyscale.models.network.replay.timed_strands import (
     BOTH_POSTED,
     NEVER,
@@ -56,6 +61,7 @@ class Traffic(NamedTuple):
     waiting_size: np.ndarray
     of_flow: np.ndarray  # message of each flow
     ended: np.ndarray  # scratch: flows that end together
+    step: np.ndarray  # float64[2]: at whose multiples rates are solved, 0: whenever they change; when they will be next
 
 
 @allocation_free
@@ -72,6 +78,7 @@ def run_flows(steps, state, traffic, sharing, eager_start):  # type: ignore[no-u
         own_time = min(np.float64(NEVER), _snapped(next_end(sharing)))
         if traffic.waiting_size[0] > 0:
             own_time = min(own_time, traffic.waiting[0].time)
+        own_time = min(own_time, traffic.step[1])
         time = min(next_time(state), own_time)
         if time >= NEVER or (time < own_time and cores_are_next(state)):
             return own_time
@@ -85,7 +92,7 @@ def run_flows(steps, state, traffic, sharing, eager_start):  # type: ignore[no-u
             while traffic.waiting_size[0] > 0 and traffic.waiting[0].time <= time:
                 message = pop(traffic.waiting, traffic.waiting_size)
                 if traffic.message[message].kind == FLOWS:
-                    _flow(traffic, sharing, message)
+                    _flow(traffic, sharing, message, time)
                     changed = True
                 else:
                     _arrive(steps, state, traffic, message, time)
@@ -94,8 +101,12 @@ def run_flows(steps, state, traffic, sharing, eager_start):  # type: ignore[no-u
             count = run_next(steps, state)
             for k in range(count):
                 _posted(steps, state, traffic, state.posted[k], time, eager_start)
+        step = traffic.step[0]
         if changed and needs_solving(sharing):
+            traffic.step[1] = np.ceil(time / step) * step if step > 0 else time
+        if traffic.step[1] <= time:
             solve(sharing, time)
+            traffic.step[1] = np.inf
 
 
 @inner
@@ -128,10 +139,13 @@ def _arrive(steps, state, traffic, message, time):  # type: ignore[no-untyped-de
 
 
 @inner
-def _flow(traffic, sharing, message):  # type: ignore[no-untyped-def]
+def _flow(traffic, sharing, message, time):  # type: ignore[no-untyped-def]
     record = traffic.message[message]
     pair = record.pair
     begin, end = traffic.offsets[pair], traffic.offsets[pair + 1]
     links, uses = traffic.links[begin:end], traffic.uses[begin:end]
+    num_pending = sharing.counter[PENDING]
     flow = add_flow(sharing, links, uses, record.private, traffic.weight[pair], record.amount)
     traffic.of_flow[flow] = message
+    if traffic.step[0] > 0:
+        start_at_once(sharing, flow, num_pending, time)

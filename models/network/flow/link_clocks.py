@@ -24,14 +24,18 @@ TOUCHED, MOVED, DUE, HIGH, FREE, PENDING = range(6)
 ENDED, STARTED, QUEUED = 1, 2, 4  # why a link waits to be solved
 TOUCHED_ONCE, FIRST_GONE = 1, 2  # FIRST_GONE: the flow of its first target left it
 
+NEAR: Final = 8  # members of a link that stand beside those of others
+MANY: Final = 64  # members from which on it pays to tell apart those that nothing else hinders
+
 _LINK: Final = np.dtype(
     [
         ("capacity", "f8"), ("clock", "f8"), ("since", "f8"), ("first", "f8"), ("total", "f8"), ("load", "f8"),
-        ("begin", "i8"), ("count", "i4"), ("place", "i4"), ("state", "u4"), ("touched", "u4"),
+        ("safe", "f8"), ("sole_total", "f8"), ("sole_rest", "f8"), ("begin", "i8"), ("far", "i8"), ("count", "i4"),
+        ("sole", "i4"), ("place", "i4"), ("state", "u2"), ("touched", "u2"),
     ]
 )  # fmt: skip
-_MEMBER: Final = np.dtype([("share", "f8"), ("flow", "i4"), ("hop", "i4")])
-_HOP: Final = np.dtype([("share", "f8"), ("position", "i8")])
+_MEMBER: Final = np.dtype([("flow", "i4"), ("hop", "i4")])
+_HOP: Final = np.dtype([("share", "f8"), ("place", "i8")])
 _DUE: Final = np.dtype([("key", "f8"), ("link", "i8")])
 
 
@@ -40,13 +44,18 @@ class Sharing(NamedTuple):
     ``weight``, ``target`` and ``bottleneck``."""
 
     level: np.ndarray
-    link: np.ndarray  # clock at time ``since``; ``first`` target; ``total`` of shares; ``load`` if it is not full
+    open_level: np.ndarray  # the same, of a link that waits to be solved anyway, and of no link, -infinite
+    link: np.ndarray  # clock at time ``since``; ``first`` target; ``total`` of shares; ``load`` if it is not full;
+    # ``safe`` to ``sole``: see network/flow/members.py
     hop_link: np.ndarray  # [flows, hops]: links of a flow
-    hop: np.ndarray  # [flows, hops]: share of the link, and place among its members
+    hop: np.ndarray  # [flows, hops]: share of the link, and place among its members, from 0
     weight: np.ndarray
     target: np.ndarray
     bottleneck: np.ndarray
-    member: np.ndarray  # flows of a link, from its ``begin`` on
+    member: np.ndarray  # flows of a link, from its ``begin`` on; the three below are of them, too
+    share: np.ndarray  # of the link
+    drains: np.ndarray  # uint8: by this link's clock
+    others: np.ndarray  # [members, hops - 1] uint32: the other links
     limit: np.ndarray  # scratch: level of each member on its other links
     dirty: np.ndarray  # heap of links to be solved, by level
     dirty_size: np.ndarray
@@ -61,6 +70,8 @@ class Sharing(NamedTuple):
     border: np.ndarray  # [links, intervals]: clocks at the beginnings of intervals of ``width``
     load: np.ndarray  # [links, intervals]: what went over each link
     width: np.ndarray  # [1]
+    is_sole: np.ndarray  # flows that nothing but their bottleneck hinders
+    many: np.ndarray  # [1]: members of a link from which on these are told apart
 
 
 def new_sharing(
@@ -71,6 +82,7 @@ def new_sharing(
     num_recorded: int = 0,
     num_intervals: int = 2,
     width: float = 1.0,
+    many: int = MANY,
 ) -> Sharing:
     """Idle links of ``capacity`` float64, with room for ``most_on_link`` int64 flows each and ``most_flows`` in all.
 
@@ -80,22 +92,30 @@ def new_sharing(
     """
     if not np.all((capacity > 0) & np.isfinite(capacity)):
         raise ValueError("capacities must be positive and finite")
-    num_links = len(capacity)
+    num_links, most_hops = len(capacity), max(2, most_hops)
     link = np.zeros(num_links + 1, _LINK)
     link["capacity"][:-1] = capacity
     link["capacity"][-1] = np.inf
-    link["begin"][1:] = np.cumsum(most_on_link)
+    link["begin"][:-1] = NEAR * np.arange(num_links)
+    needs_room = np.where(most_on_link > NEAR, most_on_link, 0)
+    link["far"][1:] = np.cumsum(needs_room)
+    link["far"] += NEAR * num_links
+    num_members = NEAR * num_links + int(needs_room.sum())
     link["first"] = np.inf
     link["place"] = -1
     return Sharing(
         level=np.full(num_links + 1, np.inf),
+        open_level=np.append(np.full(num_links, np.inf), -np.inf),
         link=link,
         hop_link=np.empty((most_flows, most_hops), np.int32),
         hop=np.empty((most_flows, most_hops), _HOP),
         weight=np.empty(most_flows),
         target=np.empty(most_flows),
         bottleneck=np.empty(most_flows, np.int32),
-        member=np.empty(int(most_on_link.sum()), _MEMBER),
+        member=np.empty(num_members, _MEMBER),
+        share=np.empty(num_members),
+        drains=np.empty(num_members, np.uint8),
+        others=np.empty((num_members, most_hops - 1), np.uint32),
         limit=np.empty(int(most_on_link.max(initial=0))),
         dirty=np.empty(num_links + 1, event_record(np.dtype(np.float64))),
         dirty_size=np.zeros(1, np.int64),
@@ -110,6 +130,8 @@ def new_sharing(
         border=np.zeros((num_recorded, num_intervals)),
         load=np.zeros((num_recorded, num_intervals)),
         width=np.array([width]),
+        is_sole=np.zeros(most_flows, np.uint8),
+        many=np.array([many]),
     )
 
 

@@ -27,158 +27,21 @@ import numpy as np
 from manyscale.models.kernels import inner
 from manyscale.models.kernels.event_heap import pop, push
 from manyscale.models.network.flow.link_clocks import (
-    DUE,
-    ENDED,
     FIRST_GONE,
-    FREE,
-    HIGH,
     MOVED,
     PENDING,
     QUEUED,
     STARTED,
     TOUCHED,
-    advance,
     make_room,
     record_load,
     schedule,
     touch,
 )
+from manyscale.models.network.flow.members import become_sole, drain_by, review_sole
+from manyscale.models.network.flow.starts_and_ends import note_moved, settle, start_lone_flows
 
 TIE: Final = 1e-13  # relative difference of levels that is rounding
-
-
-@inner
-def add_flow(sharing, links, uses, private, weight, amount):  # type: ignore[no-untyped-def]
-    """Number of a new flow of ``amount`` over ``links`` (each once; ``uses`` times its rate) and one more, ``private``,
-    if that is not -1. `solve` starts it. O(links)."""
-    counter = sharing.counter
-    if counter[FREE] > 0:
-        counter[FREE] -= 1
-        flow = sharing.free[counter[FREE]]
-    else:
-        flow = np.int32(counter[HIGH])
-        counter[HIGH] += 1
-    none = sharing.level.shape[0] - 1
-    sharing.weight[flow] = weight
-    sharing.target[flow] = amount / weight
-    sharing.bottleneck[flow] = none
-    for hop in range(links.shape[0]):
-        _join(sharing, flow, hop, links[hop], weight * uses[hop])
-    end = links.shape[0]
-    if private >= 0:
-        _join(sharing, flow, end, private, weight)
-        end += 1
-    for hop in range(end, sharing.hop_link.shape[1]):
-        sharing.hop_link[flow, hop] = none
-    _note_moved(sharing, flow)
-    return flow
-
-
-@inner
-def _join(sharing, flow, hop, number, share):  # type: ignore[no-untyped-def]
-    link = sharing.link[number]
-    position = link.begin + link.count
-    link.count += 1
-    link.total += share
-    sharing.hop_link[flow, hop] = number
-    sharing.hop[flow, hop].share = share
-    sharing.hop[flow, hop].position = position
-    member = sharing.member[position]
-    member.share = share
-    member.flow = flow
-    member.hop = hop
-    _mark(sharing, number, STARTED)
-
-
-@inner
-def _note_moved(sharing, flow):  # type: ignore[no-untyped-def]
-    if sharing.is_moved[flow] == 0:
-        sharing.is_moved[flow] = 1
-        sharing.moved[sharing.counter[MOVED]] = flow
-        sharing.counter[MOVED] += 1
-
-
-@inner
-def _mark(sharing, number, why):  # type: ignore[no-untyped-def]
-    """Note that flows of a link have started or ended; solve pushes it with a key that knows all of them."""
-    if sharing.link[number].state == 0:
-        sharing.pending[sharing.counter[PENDING]] = number
-        sharing.counter[PENDING] += 1
-    sharing.link[number].state |= why
-
-
-@inner
-def _remove_flow(sharing, flow):  # type: ignore[no-untyped-def]
-    none = sharing.level.shape[0] - 1
-    level = sharing.level[sharing.bottleneck[flow]]
-    for hop in range(sharing.hop_link.shape[1]):
-        number = sharing.hop_link[flow, hop]
-        if number == none:
-            break
-        link = sharing.link[number]
-        share = sharing.hop[flow, hop].share
-        position = sharing.hop[flow, hop].position
-        link.count -= 1
-        last = sharing.member[link.begin + link.count]
-        sharing.hop[last.flow, last.hop].position = position
-        here = sharing.member[position]
-        here.share = last.share
-        here.flow = last.flow
-        here.hop = last.hop
-        if link.count == 0:
-            link.total = 0.0
-            link.load = 0.0
-            sharing.level[number] = np.inf
-            continue
-        link.total -= share
-        link.load -= share * level
-        if sharing.level[number] < np.inf:  # one that is not full stays so
-            _mark(sharing, number, ENDED)
-    sharing.free[sharing.counter[FREE]] = flow
-    sharing.counter[FREE] += 1
-
-
-@inner
-def next_end(sharing):  # type: ignore[no-untyped-def]
-    """When the next flow will finish if nothing changes; infinite if none flows."""
-    if sharing.counter[DUE] == 0:
-        return np.inf
-    return sharing.due[0].key
-
-
-@inner
-def end_flows(sharing, time, window, ended):  # type: ignore[no-untyped-def]
-    """Remove the flows of the link that is due first which have finished by ``time`` + ``window``: their number; they
-    stand in ``ended``. O(flows on the link)."""
-    make_room(sharing, time)
-    number = sharing.due[0].link
-    link = sharing.link[number]
-    advance(sharing, number, time)
-    done = max(link.clock + sharing.level[number] * window, link.first)
-    first = np.inf
-    count = 0
-    for place in range(link.begin, link.begin + link.count):
-        flow = sharing.member[place].flow
-        if sharing.bottleneck[flow] == number:
-            target = sharing.target[flow]
-            if target <= done:
-                ended[count] = flow
-                count += 1
-            elif target < first:
-                first = target
-    link.first = first
-    for k in range(count):
-        record_load(sharing, ended[k], number, time, sharing.target[ended[k]])
-        _remove_flow(sharing, ended[k])
-    schedule(sharing, number)
-    return count
-
-
-@inner
-def needs_solving(sharing):  # type: ignore[no-untyped-def]
-    """Whether anything has changed: a flow that had its links to itself ends without a trace."""
-    counter = sharing.counter
-    return counter[PENDING] > 0 or counter[MOVED] > 0 or counter[TOUCHED] > 0
 
 
 @inner
@@ -186,13 +49,13 @@ def solve(sharing, time):  # type: ignore[no-untyped-def]
     """Levels, bottlenecks and next ends after flows have been added or removed at ``time``."""
     make_room(sharing, time)
     counter = sharing.counter
-    _start_lone_flows(sharing, time)
+    start_lone_flows(sharing, time)
     for k in range(counter[PENDING]):
         number = sharing.pending[k]
         link = sharing.link[number]
         started = link.state & STARTED
         if link.state == 0 or link.count == 0:
-            link.state = 0
+            settle(sharing, number)
         elif started:
             _push_dirty(sharing, number, link.capacity / link.total)
         else:
@@ -200,7 +63,7 @@ def solve(sharing, time):  # type: ignore[no-untyped-def]
     counter[PENDING] = 0
     while sharing.dirty_size[0] > 0:
         number = pop(sharing.dirty, sharing.dirty_size)
-        sharing.link[number].state = 0
+        settle(sharing, number)
         _solve_link(sharing, number, time)
     for k in range(counter[MOVED]):
         flow = sharing.moved[k]
@@ -217,85 +80,42 @@ def solve(sharing, time):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _start_lone_flows(sharing, time):  # type: ignore[no-untyped-def]
-    """Give new flows that have all their links to themselves their rate, and strike them off what is to be solved.
-    O(new flows x hops)."""
-    none = sharing.level.shape[0] - 1
-    kept = 0
-    for k in range(sharing.counter[MOVED]):
-        flow = sharing.moved[k]
-        best = none
-        lowest = np.inf
-        for hop in range(sharing.hop_link.shape[1]):
-            number = sharing.hop_link[flow, hop]
-            if number == none:
-                break
-            link = sharing.link[number]
-            if link.count > 1:
-                best = none
-                break
-            level = link.capacity / link.total
-            if level < lowest:
-                lowest = level
-                best = number
-        if best == none:
-            sharing.moved[kept] = flow
-            kept += 1
-            continue
-        sharing.is_moved[flow] = 0
-        for hop in range(sharing.hop_link.shape[1]):
-            number = sharing.hop_link[flow, hop]
-            if number == none:
-                break
-            sharing.link[number].state = 0
-            sharing.link[number].load = lowest * sharing.link[number].total
-        sharing.level[best] = lowest
-        link = sharing.link[best]
-        link.clock = 0.0
-        link.since = time
-        link.first = sharing.target[flow]
-        sharing.bottleneck[flow] = best
-        sharing.joined[flow, 0] = time
-        sharing.joined[flow, 1] = 0.0
-        schedule(sharing, best)
-    sharing.counter[MOVED] = kept
-
-
-@inner
 def _solve_link(sharing, number, time):  # type: ignore[no-untyped-def]
-    """Level of a link from those of the others, and what that means for them. O(flows on the link x hops)."""
+    """Level of a link from those of the others, and what that means for them. O(flows on the link that are not sole x
+    hops)."""
     level, limit, link = sharing.level, sharing.limit, sharing.link[number]
-    none = level.shape[0] - 1
+    open_level = sharing.open_level
     old = level[number]
     new = _level_of(sharing, number, old)
     level[number] = old
+    while link.sole > 0 and new >= link.safe:
+        review_sole(sharing, number, new)
+        new = _level_of(sharing, number, old)
+        level[number] = old
     if new == old or (new < np.inf and old < np.inf and abs(new - old) <= TIE * old):
         return
     touch(sharing, number, time)
-    level[number] = new
+    level[number] = open_level[number] = new
     low = min(old, new)
-    base = link.begin
     tie_low, tie_high = new * (1 - TIE), new * (1 + TIE)
-    for k in range(link.count):
+    base, end = link.begin + link.sole, link.begin + link.count
+    drains, others = sharing.drains[base:end], sharing.others[base:end]
+    for k in range(drains.shape[0]):
         elsewhere = limit[k]
-        flow = sharing.member[base + k].flow
-        here = sharing.bottleneck[flow] == number
-        if (here and elsewhere < tie_low) or (not here and elsewhere > tie_high):
-            _note_moved(sharing, flow)
-        if elsewhere <= low:
-            continue
-        change = min(new, elsewhere) - min(old, elsewhere)
-        for hop in range(sharing.hop_link.shape[1]):
-            other = sharing.hop_link[flow, hop]
+        here = drains[k]
+        if (here & np.uint8(elsewhere < tie_low)) | ((1 ^ here) & np.uint8(elsewhere > tie_high)):
+            note_moved(sharing, sharing.member[base + k].flow)
+        for hop in range(others.shape[1]):
+            other = others[k, hop]
+            if min(elsewhere, open_level[other]) <= low:  # one test, for either would be a coin's throw
+                continue
             its = level[other]
-            if its <= low or other == number or other == none:
-                continue
             neighbour = sharing.link[other]
-            if neighbour.state != 0:
-                continue
             if its == np.inf:
+                change = min(new, elsewhere) - min(old, elsewhere)
                 if change > 0:
-                    neighbour.load += sharing.hop[flow, hop].share * change
+                    member = sharing.member[base + k]
+                    neighbour.load += sharing.hop[member.flow, hop + (hop >= member.hop)].share * change
                 if neighbour.load <= neighbour.capacity * (1 + TIE):
                     continue
                 its = neighbour.capacity / neighbour.total
@@ -305,27 +125,29 @@ def _solve_link(sharing, number, time):  # type: ignore[no-untyped-def]
 @inner
 def _level_of(sharing, number, old):  # type: ignore[no-untyped-def]
     """Level at which the flows of a link fill it: root of the concave sum of share x min(level, limit) = capacity.
-    Leaves each member's limit in ``limit`` and the link's level infinite."""
-    level, limit, link, hop_link = sharing.level, sharing.limit, sharing.link[number], sharing.hop_link
+    Leaves the limit of each member that is not sole in ``limit`` and the link's level infinite."""
+    level, limit, link = sharing.level, sharing.limit, sharing.link[number]
     level[number] = np.inf
-    capacity, base, count = link.capacity, link.begin, link.count
+    capacity, base, end = link.capacity, link.begin + link.sole, link.begin + link.count
+    shares, others = sharing.share[base:end], sharing.others[base:end]
+    count = shares.shape[0]
+    sole = link.sole_total + link.sole_rest if link.sole > 0 else 0.0
     guess = old if old < np.inf else capacity / link.total
-    fixed, free, everything, below, above = 0.0, 0.0, 0.0, 0.0, np.inf
+    fixed, free, everything, below, above = 0.0, sole, 0.0, 0.0, np.inf
     for k in range(count):
-        member = sharing.member[base + k]
-        elsewhere = np.inf
-        for hop in range(hop_link.shape[1]):
-            elsewhere = min(elsewhere, level[hop_link[member.flow, hop]])
+        share = shares[k]
+        elsewhere = level[others[k, 0]]
+        for hop in range(1, others.shape[1]):
+            elsewhere = min(elsewhere, level[others[k, hop]])
         limit[k] = elsewhere
-        everything += member.share * elsewhere
-        if elsewhere < guess:
-            fixed += member.share * elsewhere
-            below = max(below, elsewhere)
-        else:
-            free += member.share
-            above = min(above, elsewhere)
+        everything += share * elsewhere
+        held = elsewhere < guess
+        fixed += share * elsewhere if held else 0.0
+        free += 0.0 if held else share
+        below = max(below, elsewhere if held else 0.0)
+        above = min(above, np.inf if held else elsewhere)
     link.load = everything
-    if everything <= capacity * (1 + TIE):
+    if link.sole == 0 and everything <= capacity * (1 + TIE):
         return np.inf
     for _ in range(2 * count + 4):  # from the second round on the guesses rise to the root
         if free > 0.0:
@@ -335,16 +157,15 @@ def _level_of(sharing, number, old):  # type: ignore[no-untyped-def]
             guess = found
         else:
             guess = below
-        fixed, free, below, above = 0.0, 0.0, 0.0, np.inf
+        fixed, free, below, above = 0.0, sole, 0.0, np.inf
         for k in range(count):
             elsewhere = limit[k]
-            share = sharing.member[base + k].share
-            if elsewhere < guess:
-                fixed += share * elsewhere
-                below = max(below, elsewhere)
-            else:
-                free += share
-                above = min(above, elsewhere)
+            share = shares[k]
+            held = elsewhere < guess
+            fixed += share * elsewhere if held else 0.0
+            free += 0.0 if held else share
+            below = max(below, elsewhere if held else 0.0)
+            above = min(above, np.inf if held else elsewhere)
     return guess
 
 
@@ -369,29 +190,31 @@ def _find_bottleneck(sharing, flow, time):  # type: ignore[no-untyped-def]
         link = sharing.link[old]
         if remaining <= link.first:
             link.touched = FIRST_GONE
+        record_load(sharing, flow, old, time, link.clock)
         remaining -= link.clock
     touch(sharing, best, time)
-    sharing.bottleneck[flow] = best
+    drain_by(sharing, flow, best)
     link = sharing.link[best]
     sharing.target[flow] = link.clock + remaining
     link.first = min(link.first, sharing.target[flow])
     sharing.joined[flow, 0] = time
     sharing.joined[flow, 1] = link.clock
+    become_sole(sharing, flow)
 
 
 @inner
 def _find_first(sharing, number):  # type: ignore[no-untyped-def]
-    """First target among the flows that drain by a link's clock. O(flows on the link)."""
+    """First target among the flows that drain by a link's clock. O(flows on the link that are not sole)."""
     link = sharing.link[number]
-    first = np.inf
-    for place in range(link.begin, link.begin + link.count):
-        flow = sharing.member[place].flow
-        if sharing.bottleneck[flow] == number:
-            first = min(first, sharing.target[flow])
+    first = sharing.target[sharing.member[link.begin].flow] if link.sole > 0 else np.inf
+    for place in range(link.begin + link.sole, link.begin + link.count):
+        if sharing.drains[place]:
+            first = min(first, sharing.target[sharing.member[place].flow])
     link.first = first
 
 
 @inner
 def _push_dirty(sharing, number, key):  # type: ignore[no-untyped-def]
     sharing.link[number].state = QUEUED
+    sharing.open_level[number] = -np.inf
     push(sharing.dirty, sharing.dirty_size, number, key)

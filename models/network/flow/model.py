@@ -194,6 +194,7 @@ def traffic_of(program: Program, network: Network, ways: Routes, with_load: bool
         waiting_size=np.zeros(1, np.int64),
         of_flow=np.empty(num_flows, np.int32),
         ended=np.empty(num_flows, np.int32),
+        step=np.array([float(flow.step_ps), np.inf]),
     )
     return traffic, sharing
 

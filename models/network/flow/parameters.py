@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from manyscale.models.machine.blocks import Block
-from manyscale.models.workload.parameters import Bytes, Strict
+from manyscale.models.workload.parameters import Bytes, Strict, TimePs
 
 
 class SizeFactor(Strict):
@@ -41,6 +41,10 @@ class Flow(Block):
         default=0.0, alias="cross_traffic"
     )
     """The share of a flow's rate that goes the opposite way."""
+
+    step_ps: Annotated[TimePs, Field(ge=0)] = Field(default=0, alias="step")
+    """Let transfers begin and end at multiples of this time, at which rates are solved once: for more than some 16,384
+    ranks. By default they begin and end when they do."""
 
     @model_validator(mode="after")
     def _sizes_rise(self) -> Flow:

@@ -85,6 +85,46 @@ def test_a_later_message_shares_from_when_its_latency_is_paid(replay: Replay) ->
     assert sorted(timeline.receive_ps.tolist()) == [L + late + 2 * (N * G - late), L + 2 * N * G]
 
 
+def test_a_uniform_all_to_all_fills_every_link(replay: Replay) -> None:
+    """Each of 9 ranks sends to all others at once: every link carries 8 messages from the first to the last byte."""
+    n = 9
+    lines = {}
+    for rank in range(n):
+        others = [other for other in range(n) if other != rank]
+        receives, sends = ([f"{verb} {other} 0 {SIZE} 6" for other in others] for verb in ("irecv", "isend"))
+        lines[rank] = [*receives, *sends, f"waitall {2 * len(others)}"]
+    assert np.all(replay(lines).receive_ps == L + (n - 1) * N * G)
+
+
+def test_rates_are_solved_at_multiples_of_a_step(replay: Replay) -> None:
+    """As above with steps of 7 us: the first has its links to itself and begins at once, 10 us; the second waits from
+    60 us for the multiple at 63, when both have half. The first ends when it has all; what it leaves, the second has
+    from the next multiple on, 119 us."""
+    lines = incast(2)
+    lines[2].insert(0, "compute 50000")
+    first = 63 * US + 2 * (N * G - 53 * US)
+    assert 112 * US < first < 119 * US
+    second = 119 * US + N * G - (119 - 63) * US // 2
+    timeline = replay(lines, crossbar(flow=Flow(step="7 us")))
+    assert sorted(timeline.receive_ps.tolist()) == [first, second]
+
+
+def test_messages_that_meet_no_others_need_no_steps(replay: Replay) -> None:
+    lines = {rank: [f"isend {rank ^ 1} 0 {SIZE} 6", f"recv {rank ^ 1} 0 {SIZE} 6", "waitall 1"] for rank in range(6)}
+    lines[2].insert(0, "compute 12345")
+    expected = replay(lines)
+    found = replay(lines, crossbar(flow=Flow(step="1 ms")))
+    assert np.array_equal(found.end_ps, expected.end_ps)
+    assert np.array_equal(found.receive_ps, expected.receive_ps)
+
+
+def test_links_carry_every_byte_in_steps_too(replay: Replay) -> None:
+    lines = {rank: ["compute 100", "alltoall 5000 5000 6 6", "allreduce 1000 5 6"] for rank in range(9)}
+    whole, coarse = (replay(lines, crossbar(flow=Flow(step=step))).links for step in ("0 s", "3 us"))
+    assert coarse.bytes.sum(axis=1) == pytest.approx(whole.bytes.sum(axis=1), rel=1e-12)
+    assert coarse.bytes.min() >= 0
+
+
 def test_up_and_down_links_are_separate(replay: Replay) -> None:
     """Two ranks that exchange do not hinder each other."""
     both = {rank: [f"isend {1 - rank} 0 {SIZE} 6", f"recv {1 - rank} 0 {SIZE} 6", "waitall 1"] for rank in range(2)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,25 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.models.kernels import allocation_free
-from manyscale.models.network.flow import max_min
-from manyscale.models.network.flow.link_clocks import Sharing, new_sharing
+from manyscale.models.network.flow import max_min, starts_and_ends
+from manyscale.models.network.flow.link_clocks import MANY, Sharing, new_sharing
 
 TOLERANCE = 1e-10  # relative
 
 
 @allocation_free
 def add_flow(sharing, links, uses, private, weight, amount):  # type: ignore[no-untyped-def]
-    return max_min.add_flow(sharing, links, uses, private, weight, amount)
+    return starts_and_ends.add_flow(sharing, links, uses, private, weight, amount)
 
 
 @allocation_free
 def end_flows(sharing, time, window, ended):  # type: ignore[no-untyped-def]
-    return max_min.end_flows(sharing, time, window, ended)
+    return starts_and_ends.end_flows(sharing, time, window, ended)
 
 
 @allocation_free
 def next_end(sharing):  # type: ignore[no-untyped-def]
-    return max_min.next_end(sharing)
+    return starts_and_ends.next_end(sharing)
 
 
 @allocation_free
@@ -67,8 +68,8 @@ def progressive_filling(capacity: Sequence[float], flows: Sequence[Flow]) -> lis
     return [float(rate) for rate in rates if rate is not None]
 
 
-def started(capacity: Sequence[float], flows: Sequence[Flow]) -> Sharing:
-    sharing = new_sharing(np.array(capacity), np.full(len(capacity), 64), 64, 5)
+def started(capacity: Sequence[float], flows: Sequence[Flow], many: int = MANY) -> Sharing:
+    sharing = new_sharing(np.array(capacity), np.full(len(capacity), 64), 64, 5, many=many)
     for flow in flows:
         add(sharing, flow)
     solve(sharing, 0.0)
@@ -219,10 +220,15 @@ class Course:
 @given(instances(), st.lists(st.floats(0.0, 2.0), min_size=16, max_size=16))
 def test_starts_and_ends_in_any_order(instance: tuple[list[float], list[Flow]], gaps: list[float]) -> None:
     """Flows start one after another; each ends when the textbook says, with the rates it says at every event."""
-    capacity, flows = instance
-    sharing = new_sharing(np.array(capacity), np.full(len(capacity), 16), 16, 5)
+    follow(*instance, gaps)
+
+
+def follow(capacity: list[float], flows: list[Flow], gaps: list[float], many: int = MANY) -> int:
+    """Starts and ends of flows, checked at each: how often a flow was hindered by nothing but its bottleneck."""
+    sharing = new_sharing(np.array(capacity), np.full(len(capacity), 24), 24, 5, many=many)
+    num_sole = 0
     course = Course(capacity)
-    scratch = np.empty(16, np.int32)
+    scratch = np.empty(24, np.int32)
     starts = np.cumsum(gaps[: len(flows)]).tolist()
     waiting = list(zip(starts, flows, strict=True))
     while waiting or course.flows:
@@ -241,3 +247,57 @@ def test_starts_and_ends_in_any_order(instance: tuple[list[float], list[Flow]], 
         found = {number: rate_of(sharing, number) for number in course.flows}
         assert found == pytest.approx(course.rates(), rel=1e-9)
         assert all(left > -1e-9 for left in course.left.values())
+        num_sole += int(sharing.link["sole"].sum())
+    return num_sole
+
+
+@pytest.mark.property
+@settings(max_examples=200, deadline=None)
+@given(instances())
+def test_rates_are_the_exact_ones(instance: tuple[list[float], list[Flow]]) -> None:
+    """Those of the textbook in fractions, of the very numbers that the solver is given."""
+    capacity, flows = instance
+    exact = [
+        Flow(flow.links, Fraction(flow.weight), tuple(map(Fraction, flow.uses)), Fraction(flow.amount))  # type: ignore[arg-type]
+        for flow in flows
+    ]
+    expected = progressive_filling([Fraction(value) for value in capacity], exact)  # type: ignore[misc]
+    assert rates(capacity, flows) == pytest.approx(expected, rel=1e-12)
+
+
+@st.composite
+def incasts(draw: st.DrawFn) -> tuple[list[float], list[Flow]]:
+    """Up to 24 flows into one link or another, each over a link of its own or one that few share."""
+    values = st.sampled_from([1.0, 2.0, 3.0, 0.7, 30.0]) | st.floats(0.1, 40.0)
+    capacity = [draw(values), draw(values), *draw(st.lists(values, min_size=12, max_size=12))]
+    amounts = st.sampled_from([1.0, 2.0]) | st.floats(0.1, 10.0)
+    flows = []
+    for _ in range(draw(st.integers(6, 24))):
+        links = (int(draw(st.integers(0, 9)) == 0), draw(st.integers(2, 13)))
+        flows.append(
+            Flow(
+                links,
+                draw(st.sampled_from([1.0, 1.0, 3.0, 0.7])),
+                (1.0, draw(st.sampled_from([1.0, 0.05]))),
+                draw(amounts),
+            )
+        )
+    return capacity, flows
+
+
+@pytest.mark.property
+@settings(max_examples=300, deadline=None)
+@given(incasts(), st.lists(st.sampled_from([0.0, 0.0, 0.01]) | st.floats(0.0, 2.0), min_size=24, max_size=24))
+def test_flows_that_nothing_hinders_elsewhere_are_as_the_textbook_has_them(
+    instance: tuple[list[float], list[Flow]], gaps: list[float]
+) -> None:
+    """Links of two flows and more tell such flows apart."""
+    follow(*instance, gaps, many=2)
+
+
+def test_flows_that_nothing_hinders_elsewhere_are_told_apart() -> None:
+    """Ten flows with links of their own into one: sole as soon as that is narrow enough; then another joins the link of
+    the second, and the last ones are hindered by their own link."""
+    capacity = [1.0, *[2.0] * 10]
+    flows = [simple(0, 1 + k, amount=1.0 + k) for k in range(10)]
+    assert follow(capacity, [*flows, simple(2, amount=30.0)], [0.0, *[0.1] * 10], many=3) > 10
