@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from manyscale.models.workload.domain import TAKES, Domain, Refuses, Stance, left_long, left_short
+from manyscale.models.workload.domain import APART, TAKES, Domain, Refuses, Stance, left_long, left_short
 
 _FEATURES: Final[Mapping[str, Stance]] = {
     "messages-between-nodes": TAKES,
@@ -16,6 +16,7 @@ _FEATURES: Final[Mapping[str, Stance]] = {
     "collectives": TAKES,
     "collective-formulas": TAKES,
     "shared-links": left_short("messages do not share the links of the target's topology (network flow does)"),
+    "rates-in-steps": APART,  # of the model that solves rates
     "wildcard-receives": TAKES,
     "waits-for-any": TAKES,
     "unordered-operations": Refuses("operations that are a graph without an order"),

@@ -23,6 +23,7 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "collectives": "collectives that are the messages of an algorithm",
         "collective-formulas": "collectives that cost what a formula says",
         "shared-links": "a target that names its topology, whose links messages share",
+        "rates-in-steps": "a target that has the rates of transfers solved in steps (network.flow.step)",
         "wildcard-receives": "receives from any source",
         "waits-for-any": "waits for any of several requests",
         "unordered-operations": "operations of a rank that are a graph without an order (GOAL)",

@@ -49,7 +49,8 @@ def found_features(case: Case, node_of_rank: np.ndarray, launches: Workload | No
 def _of_network(case: Case, node_of_rank: np.ndarray) -> dict[str, Any]:
     workload, network = case.workload, case.machine.network
     found = case.shared.once(("file accesses",), lambda: accesses(workload))
-    chosen = (network.collectives, network.eager_threshold_bytes, network.topology)  # all that is read of it
+    # all that is read of it
+    chosen = (network.collectives, network.eager_threshold_bytes, network.topology, network.blocks.get("flow"))
     return case.shared.once(
         ("features of the network", node_of_rank.tobytes(), *map(str, chosen)),
         lambda: _of_messages(workload, network, node_of_rank),
@@ -77,12 +78,22 @@ def _of_messages(workload: Workload, network: Network, node_of_rank: np.ndarray)
         "collectives": calls * rules.sends_messages,
         "collective-formulas": calls * rules.has_formulas,
         "shared-links": between * (network.topology is not None),
+        "rates-in-steps": _is_solved_in_steps(network),
         "wildcard-receives": np.count_nonzero(
             ((kind == OperationKind.recv) | (kind == OperationKind.irecv)) & (peer == ANY_SOURCE)
         ),
         "waits-for-any": np.count_nonzero(kind == OperationKind.waitany),
         "unordered-operations": 0 if is_ordered(workload) else 1,
     }
+
+
+def _is_solved_in_steps(network: Network) -> bool:
+    if not network.has_block("flow") or network.topology is None:
+        return False
+    from manyscale.models.network.flow.parameters import Flow  # costs what few runs need
+
+    block = Flow.of(network)
+    return block is not None and block.step_ps > 0
 
 
 def _of_files(found: Accesses, *, is_named: bool) -> dict[str, Any]:

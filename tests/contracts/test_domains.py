@@ -104,6 +104,16 @@ def test_messages_are_found_by_where_their_ranks_are(write_trace):
     assert not {"messages-between-nodes", "shared-links", "messages-to-self"} & set(one_node)
 
 
+def test_rates_that_are_solved_in_steps(write_trace):
+    workload = ring(write_trace)
+    assert "rates-in-steps" not in features(workload)
+    target = {"name": "crossbar256", "network": {"flow": {"step": "1 us"}}}
+    assert features(workload, target=target)["rates-in-steps"] == 1
+    assert "rates-in-steps" not in features(
+        workload, target={"name": "crossbar256", "network": {"flow": {"weight": "1 B"}}}
+    )
+
+
 def test_messages_to_oneself(write_trace):
     lines = ["init", "isend 0 0 100 6", "recv 0 0 100 6", "finalize"]
     found = features(simgrid_ti.read(write_trace({0: lines})), (0,))

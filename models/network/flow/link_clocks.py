@@ -67,8 +67,8 @@ class Sharing(NamedTuple):
     free: np.ndarray  # unused flow numbers below the highest
     counter: np.ndarray
     joined: np.ndarray  # [flows, 2]: time and clock when a flow came to its bottleneck
-    border: np.ndarray  # [links, intervals]: clocks at the beginnings of intervals of ``width``
-    load: np.ndarray  # [links, intervals]: what went over each link
+    border: np.ndarray  # [intervals, links]: clocks at the beginnings of intervals of ``width``
+    load: np.ndarray  # [intervals, links]: what went over each link; links of one interval lie beside each other
     width: np.ndarray  # [1]
     is_sole: np.ndarray  # flows that nothing but their bottleneck hinders
     many: np.ndarray  # [1]: members of a link from which on these are told apart
@@ -127,8 +127,8 @@ def new_sharing(
         free=np.empty(most_flows, np.int32),
         counter=np.zeros(6, np.int64),
         joined=np.empty((most_flows, 2)),
-        border=np.zeros((num_recorded, num_intervals)),
-        load=np.zeros((num_recorded, num_intervals)),
+        border=np.zeros((num_intervals, num_recorded)),
+        load=np.zeros((num_intervals, num_recorded)),
         width=np.array([width]),
         is_sole=np.zeros(most_flows, np.uint8),
         many=np.array([many]),
@@ -150,7 +150,7 @@ def touch(sharing, number, time):  # type: ignore[no-untyped-def]
 def advance(sharing, number, time):  # type: ignore[no-untyped-def]
     link = sharing.link[number]
     if link.first < np.inf and time > link.since:
-        if number < sharing.border.shape[0]:
+        if number < sharing.border.shape[1]:
             _note_borders(sharing, number, time)
         link.clock += sharing.level[number] * (time - link.since)
     link.since = time
@@ -221,14 +221,14 @@ def _note_borders(sharing, number, time):  # type: ignore[no-untyped-def]
     """What a link's clock shows at the beginnings of the intervals from ``since`` to ``time``."""
     link, level, width = sharing.link[number], sharing.level[number], sharing.width[0]
     for interval in range(int(link.since / width) + 1, int(time / width) + 1):
-        sharing.border[number, interval] = link.clock + level * (interval * width - link.since)
+        sharing.border[interval, number] = link.clock + level * (interval * width - link.since)
 
 
 @inner
 def record_load(sharing, flow, bottleneck, time, clock):  # type: ignore[no-untyped-def]
     """Charge the links of a flow with what it sent by the clock of its bottleneck, up to ``clock``.
     O(intervals x hops)."""
-    num_recorded = sharing.load.shape[0]
+    num_recorded = sharing.load.shape[1]
     if num_recorded == 0:
         return
     width = sharing.width[0]
@@ -239,13 +239,13 @@ def record_load(sharing, flow, bottleneck, time, clock):  # type: ignore[no-unty
         after = clock
         if interval < last:
             if bottleneck < num_recorded:
-                after = sharing.border[bottleneck, interval + 1]
+                after = sharing.border[interval + 1, bottleneck]
             else:  # a private link: its level never changes
                 after = begin + sharing.level[bottleneck] * ((interval + 1) * width - since)
         for hop in range(sharing.hop_link.shape[1]):
             number = sharing.hop_link[flow, hop]
             if number < num_recorded:
-                sharing.load[number, interval] += sharing.hop[flow, hop].share * (after - before)
+                sharing.load[interval, number] += sharing.hop[flow, hop].share * (after - before)
         before = after
 
 
@@ -253,12 +253,11 @@ def record_load(sharing, flow, bottleneck, time, clock):  # type: ignore[no-unty
 def make_room(sharing, time):  # type: ignore[no-untyped-def]
     """Double the intervals until ``time`` is inside. O(links x intervals) each time."""
     load, border = sharing.load, sharing.border
-    half = load.shape[1] // 2
-    while load.shape[0] > 0 and time >= sharing.width[0] * load.shape[1]:
+    half = load.shape[0] // 2
+    while load.shape[1] > 0 and time >= sharing.width[0] * load.shape[0]:
         sharing.width[0] *= 2
-        for number in range(load.shape[0]):
-            for k in range(half):
-                load[number, k] = load[number, 2 * k] + load[number, 2 * k + 1]
-                border[number, k] = border[number, 2 * k]
-            for k in range(half, 2 * half):
-                load[number, k] = 0.0
+        for k in range(half):
+            for number in range(load.shape[1]):
+                load[k, number] = load[2 * k, number] + load[2 * k + 1, number]
+                border[k, number] = border[2 * k, number]
+        load[half:] = 0.0

@@ -24,7 +24,7 @@ class Flow(Block):
 
     Factors hold from one ``above`` to the next. ``window``: TCP's, a flow has at most window / (2 latency).
     ``weight``: each link of B bytes/s counts as weight / B more latency where the sharing is weighted.
-    ``cross_traffic``: share of a flow's rate that goes the opposite way.
+    ``cross_traffic``: share of a flow's rate that goes the opposite way. ``step``: rates are solved at its multiples.
     """
 
     key: ClassVar[str] = "network.flow"
@@ -43,8 +43,9 @@ class Flow(Block):
     """The share of a flow's rate that goes the opposite way."""
 
     step_ps: Annotated[TimePs, Field(ge=0)] = Field(default=0, alias="step")
-    """Let transfers begin and end at multiples of this time, at which rates are solved once: for more than some 16,384
-    ranks. By default they begin and end when they do."""
+    """Solve the rates of transfers at multiples of this time alone, where very many share links: by default whenever
+    one begins or ends. A transfer that shares a link waits for the next multiple to begin, and what one leaves when it
+    ends is given to others at the next."""
 
     @model_validator(mode="after")
     def _sizes_rise(self) -> Flow:

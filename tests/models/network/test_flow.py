@@ -118,6 +118,26 @@ def test_messages_that_meet_no_others_need_no_steps(replay: Replay) -> None:
     assert np.array_equal(found.receive_ps, expected.receive_ps)
 
 
+def test_links_carry_what_flows_sent_before_they_met_others(replay: Replay) -> None:
+    """Flows of an uneven all-to-all, whose bottlenecks change: each node's links carry all that it sends and gets."""
+    n = 6
+    sizes = 1000 * (1 + np.random.default_rng(5).integers(0, 100, (n, n)))
+    lines = {}
+    for rank in range(n):
+        others = [other for other in range(n) if other != rank]
+        receives = [f"irecv {other} 0 {sizes[other, rank]} 6" for other in others]
+        sends = [f"isend {other} 0 {sizes[rank, other]} 6" for other in others]
+        lines[rank] = [*receives, *sends, f"waitall {2 * len(others)}"]
+    load = replay(lines, crossbar(transfer_start="eager")).links
+    assert load is not None
+    carried = dict(zip(load.names, load.bytes.sum(axis=1).tolist(), strict=True))
+    sizes += ENVELOPE
+    np.fill_diagonal(sizes, 0)
+    for rank in range(n):
+        assert carried[f"node {rank} > switch"] == pytest.approx(sizes[rank].sum(), rel=1e-12)
+        assert carried[f"switch > node {rank}"] == pytest.approx(sizes[:, rank].sum(), rel=1e-12)
+
+
 def test_links_carry_every_byte_in_steps_too(replay: Replay) -> None:
     lines = {rank: ["compute 100", "alltoall 5000 5000 6 6", "allreduce 1000 5 6"] for rank in range(9)}
     whole, coarse = (replay(lines, crossbar(flow=Flow(step=step))).links for step in ("0 s", "3 us"))
