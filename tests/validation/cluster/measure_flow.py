@@ -1,6 +1,7 @@
 """The flow network at scale: CPU seconds of its kernel by number of ranks, and what solving in steps costs in accuracy.
 
-``python tests/validation/cluster/measure_flow.py slopes 64 256 1024 4096 16384``: the halo program of 100 iterations.
+``python tests/validation/cluster/measure_flow.py slopes mpich 64 256 1024 4096 16384``: the halo program of 100
+iterations under the collectives of ``mpich`` (recursive doubling) or ``simgrid-3.32`` (all send to one, then a tree).
 ``python tests/validation/cluster/measure_flow.py steps``: each program exactly, and with steps of a hundredth, a tenth
 and the whole of a route's latency (10 us).
 """
@@ -63,9 +64,10 @@ def uneven(program: Program, workload: Workload, spread: float = 0.1) -> np.ndar
     return np.rint(compute * factor).astype(np.int64)
 
 
-def wide(num_ranks: int, topology: str = "") -> Machine:
+def wide(num_ranks: int, topology: str = "", collectives: str = "mpich") -> Machine:
     """A crossbar, or a fat tree of two levels whose lower switches have 16 nodes."""
     content = dict(yaml.safe_load(target(num_ranks)))
+    content["network"]["collectives"] = collectives
     if topology == "fat-tree":
         content["network"]["topology"] = {
             "kind": "fat-tree", "down": [16, num_ranks // 16], "up": [1, 8], "cables": [1, 1],
@@ -123,14 +125,14 @@ def measure_steps() -> None:
         print(f"| {name} | {seconds:.2f} | {' | '.join(cells)} |", flush=True)
 
 
-def measure_slopes(counts: list[int], iterations: int = 100) -> None:
+def measure_slopes(collectives: str, counts: list[int], iterations: int = 100) -> None:
     kernel(build_program(halo(16, 1), "simgrid-3.32"), np.zeros(16 * 10), wide(16))  # compiles
     print("| ranks | messages | build, CPU s | kernel, even compute | ratio | uneven by 10 % | ratio | peak GB |")
     print("| --- " * 8 + "|")
     last: tuple[float, float] | None = None
     for num_ranks in counts:
         begin = time.process_time()
-        workload, machine = halo(num_ranks, iterations), wide(num_ranks)
+        workload, machine = halo(num_ranks, iterations), wide(num_ranks, "", collectives)
         program = build_program(workload, machine.network.collectives)
         built = time.process_time() - begin
         even, _ = kernel(program, compute_per_operation(workload, workload.column("phases", "duration_ps")), machine)
@@ -149,4 +151,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "steps":
         measure_steps()
     else:
-        measure_slopes([int(count) for count in sys.argv[2:]])
+        measure_slopes(sys.argv[2], [int(count) for count in sys.argv[3:]])
