@@ -23,12 +23,14 @@ class Seat:
     is_closed: bool = False
 
 
-def next_calls(state: RunState, seats: Sequence[Seat], num_starting: int, now: float) -> Iterator[Move]:
+def next_calls(
+    state: RunState, seats: Sequence[Seat], num_starting: int, now: float, calls_in_flight: int = CALLS_IN_FLIGHT
+) -> Iterator[Move]:
     """Calls to make at once; they are in flight then. A first call goes to each worker before a second to any, and the
     last units are left to the ``num_starting`` workers that will have nothing else to do."""
     nodes = {seat.worker: seat.node for seat in seats}
     has_others = len(set(nodes.values())) > 1
-    for depth in range(CALLS_IN_FLIGHT):
+    for depth in range(calls_in_flight):
         for seat in seats:
             if len(state.pending) <= (num_starting if depth else 0):
                 break

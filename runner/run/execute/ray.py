@@ -13,61 +13,41 @@ from __future__ import annotations
 
 import math
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from manyscale.runner import extras
-from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import Outcome, WorkUnit
+from manyscale.runner.run.execute.feeding import next_calls
 from manyscale.runner.run.execute.hosts import load_host
+from manyscale.runner.run.execute.pace import Pace
+from manyscale.runner.run.execute.ray_crew import IDLE_SECONDS, Call, Crew, Worker, hired
 from manyscale.runner.run.execute.ray_gangs import Gangs
-from manyscale.runner.run.execute.ray_pulse import THREAD, Pulse, SilentWorkerError
+from manyscale.runner.run.execute.ray_nodes import LOOK_SECONDS, Nodes
+from manyscale.runner.run.execute.ray_pulse import THREAD, Pulse
 from manyscale.runner.run.execute.ray_start import ONE_THREAD, Connection
-from manyscale.runner.run.execute.ray_workers import (
-    START_TIMEOUT_SECONDS,
-    Shard,
-    check_versions,
-    last_line,
-    losses,
-    reason_of,
-    unfit,
-)
-from manyscale.runner.run.execute.state import MAX_ATTEMPTS, RunState
+from manyscale.runner.run.execute.ray_workers import Computed, last_line, losses
+from manyscale.runner.run.execute.state import UNITS_PER_CALL, RunState
 from manyscale.runner.run.store import Store
 from manyscale.runner.system import usable_cpus
 
-CALLS_IN_FLIGHT: Final = 2  # per worker
 CALLS_PER_WORKER: Final = 4  # at least, for an even load
-UNITS_PER_CALL: Final = 256  # at most on average, so that progress shows: about 0.1 s of file writing
-WEIGHT_PER_CALL: Final = 50_000_000  # at most, unless one unit is heavier: some seconds of replay
-
-
-@dataclass(eq=False)
-class _Worker:
-    worker_id: int
-    actor: Any
-    is_ready: bool = False
-    num_calls: int = 0  # in flight, with units
-    is_closed: bool = False  # takes no further call until the one in flight is done
-
-
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """A call in flight. Without units it is the greeting, whose answer makes its worker ready."""
-
-    worker: _Worker
-    units: Sequence[WorkUnit] = ()
+WEIGHT_PER_CALL: Final = 50_000_000  # at most, unless one unit is heavier, while nothing is measured: some seconds
+_WORTH_KEEPING_SECONDS: Final = 5.0  # of a unit that nobody waits for: to start another worker takes as long
 
 
 class RayExecutor:
     """Runs units on a Ray cluster: the one at ``address`` (also ``auto``, and RAY_ADDRESS), one that this process has
     joined already, or one on this machine that lives as long as the executor.
 
-    ``num_workers`` defaults to the cluster's CPUs; ``host`` is a file such as those of cluster_configs/host; ``pulse``
-    says how long a worker may be silent.
+    ``num_workers``, the most there are at a time, defaults to the cluster's CPUs; ``host`` is a file such as those of
+    cluster_configs/host; ``pulse`` says how long a worker may be silent.
     """
 
     name = "ray"
@@ -95,13 +75,14 @@ class RayExecutor:
             settings.object_store_memory_bytes if settings is not None else None,
             settings.temp_dir if settings is not None else None,
         )
-        self._num_workers = 0  # known once started
-        self._workers: dict[int, _Worker] = {}
+        self._is_open = False
         self._pulse = pulse or Pulse()
-        self._num_hired = 0
-        self._num_stillborn = 0  # workers in a row that were lost before they were ready
-        self._calls: dict[Any, _Call] = {}  # by the reference of the result, in order of submission
+        self._pace = Pace()
+        self._nodes = Nodes(self._address, self._connection.can_grow)
+        self._crew = Crew(self._nodes, self._pulse, self._hire, self._connection.can_grow)
         self._inputs: dict[str, tuple[Any, Any]] = {}  # name -> value, reference
+        self._rest: threading.Timer | None = None  # between maps: releases the workers
+        self._resting = threading.Lock()
 
     @property
     def hear(self) -> Callable[[str, float], None] | None:
@@ -112,33 +93,68 @@ class RayExecutor:
     def hear(self, hear: Callable[[str, float], None]) -> None:
         self._pulse.hear = hear
 
+    def standing(self) -> Mapping[str, Any]:
+        """Nodes with their workers, those left out with reasons, and what is waited for."""
+        return {"nodes": self._nodes.standing(), "waiting": self._nodes.waiting}
+
     # Start and end
 
     def start(self) -> None:
-        """Start or join Ray; ``map`` does it when there is work. Raises UserError if there is nothing to join."""
-        if self._num_workers:
+        """Start or join Ray; ``map`` does it when there is work. Raises UserError if there is nothing to join, or more
+        workers are wanted than a cluster has CPUs that cannot grow."""
+        if self._is_open:
             return
         self._connection.open()
         import ray
 
-        num_cpus = int(ray.cluster_resources().get("CPU", 0))
+        self._is_open = True
+        self._nodes.look(ray, at_once=True)
+        self._crew.most = self._wanted_workers
+        if self._connection.can_grow:
+            return
+        num_cpus = self._nodes.num_cpus
         if self._connection.is_own and self._wanted_workers is None:
-            num_cpus = min(num_cpus, len(usable_cpus()))
-        wanted = self._wanted_workers or num_cpus
-        if wanted > num_cpus or num_cpus < 1:
+            num_cpus = self._crew.most = min(num_cpus, len(usable_cpus()))
+        if (wanted := self._wanted_workers or num_cpus or 1) > num_cpus:
             self.close()
-            raise UserError(
-                f"{self._address}: {wanted or 1} workers need as many CPUs; this Ray cluster has {num_cpus}"
-            )
-        self._num_workers = wanted
+            raise UserError(f"{self._address}: {wanted} workers need as many CPUs; this Ray cluster has {num_cpus}")
+
+    @property
+    def _num_workers(self) -> int:
+        """How many there can be now."""
+        num_cpus = max(1, self._nodes.num_cpus)
+        return num_cpus if self._crew.most is None else min(self._crew.most, num_cpus)
 
     def close(self) -> None:
         """End the workers, whatever they are doing, and Ray if it was started here."""
-        for worker in list(self._workers.values()):
-            self._dismiss(worker)
+        self._stop_resting()
+        if self._is_open:
+            import ray
+
+            self._crew.dismiss_all()
+            self._nodes.ask_for(ray, 0)
         self._inputs.clear()
-        self._num_workers = 0
+        self._is_open = False
         self._connection.close()
+
+    def _stop_resting(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            with self._resting:  # it may have begun
+                self._rest = None
+
+    def _begin_resting(self) -> None:
+        """Release the workers, if there is no further work for a while: a scaler may take their nodes."""
+
+        def release() -> None:
+            with self._resting:
+                if self._rest is not None:
+                    self._crew.release_all()
+
+        if self._connection.can_grow and self._is_open:
+            self._rest = threading.Timer(IDLE_SECONDS, release)
+            self._rest.daemon = True
+            self._rest.start()
 
     # Running units
 
@@ -147,27 +163,41 @@ class RayExecutor:
         if not units:
             return
         self.start()
+        self._stop_resting()
         import ray
 
         for name in [name for name, (value, _) in self._inputs.items() if shared.get(name) is not value]:
             del self._inputs[name]
-        state = RunState(batch_weight(units, self._num_workers))
+        state = RunState(batch_weight(units, self._num_workers), pace=self._pace)
         state.add(sorted(units, key=lambda unit: -unit.weight))  # heavy ones first: no long tail
         token = store.leave_token()
+        self._nodes.look_again()
         try:
             while not state.is_complete:
-                self._hire(len(state.pending) + len(state.in_flight))
+                self._crew.see(ray, state)
                 self._feed(state, shared, store, token)
                 for reference in self._finished_calls(ray):
-                    if reference in self._calls:  # not of a worker that was lost meanwhile
+                    if reference in self._crew.calls:  # not of a worker that was lost meanwhile
                         yield from self._settle(ray, reference, state, store)
-                busy = {worker.worker_id: [worker.actor] for worker in self._workers.values() if worker.num_calls}
-                for worker_id in self._pulse.silent(ray, busy):
-                    yield from self._lose(self._workers[worker_id], SilentWorkerError(self._pulse.reason), state)
+                yield from self._crew.ask(ray, state)
         finally:
             store.remove_token(token)
-            for worker in {call.worker for call in self._calls.values() if call.units}:
-                self._dismiss(worker)  # it computes what nobody waits for
+            self._nodes.ask_for(ray, 0)
+            self._dismiss_busy(state)
+            self._begin_resting()
+
+    def _dismiss_busy(self, state: RunState) -> None:
+        """End workers that compute what nobody waits for, unless they are soon done with it."""
+        for worker in {call.worker for call in self._crew.calls.values() if call.units}:
+            units = [unit for call in self._crew.calls.values() if call.worker is worker for unit in call.units]
+            seconds = [state.pace.seconds(worker.worker, unit) for unit in units]
+            is_soon = all(each is not None for each in seconds) and sum(map(float, filter(None, seconds))) < (
+                _WORTH_KEEPING_SECONDS
+            )
+            if not state.is_complete or worker.is_silent or not is_soon:
+                self._crew.dismiss(worker)
+            else:
+                self._crew.tell_to_leave({worker.worker: [unit.key for unit in units]})
 
     def lockstep(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
         """The same for units whose shards run side by side on one node: as many as a unit asks for and a node has
@@ -175,13 +205,12 @@ class RayExecutor:
         if not units:
             return
         self.start()
+        self._stop_resting()
         import ray
 
-        for worker in list(self._workers.values()):  # their CPUs are needed
-            self._dismiss(worker)
-        most = min(
-            self._num_workers, max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
-        )
+        self._crew.dismiss_all()  # their CPUs are needed
+        self._await_node(ray)
+        most = min(self._num_workers, max((node.num_cpus for node in self._nodes.usable), default=1))
         token = store.leave_token()
 
         def arguments(unit: WorkUnit) -> tuple[Any, ...]:
@@ -190,14 +219,25 @@ class RayExecutor:
 
         try:
             for size, chosen in _by_size(units, most, self._num_workers).items():
-                most_gangs = self._num_workers // size
-                with closing(Gangs(self._actor_options(), size, most_gangs, self._address, self._pulse)) as gangs:
+                most_gangs = len(chosen) if self._crew.most is None else self._crew.most // size
+                with closing(Gangs(self._actor_options(), size, most_gangs, self._nodes, self._pulse)) as gangs:
                     for outcome in gangs.run(chosen, arguments):
                         if outcome.arrays is not None:
                             store.write(outcome.key, outcome.arrays)
                         yield replace(outcome, arrays=None)
         finally:
             store.remove_token(token)
+
+    def _await_node(self, ray: Any) -> None:
+        """Until there is one with CPUs."""
+        self._nodes.look(ray, at_once=True)
+        while not self._nodes.usable:
+            self._nodes.ask_for(ray, 1)
+            self._nodes.wait(1)
+            time.sleep(LOOK_SECONDS / 4)
+            self._nodes.look(ray)
+        self._nodes.ask_for(ray, 0)
+        self._nodes.waited()
 
     def _actor_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
@@ -206,34 +246,20 @@ class RayExecutor:
             options["runtime_env"] = {"env_vars": ONE_THREAD}
         return options
 
-    def _hire(self, num_unfinished: int) -> None:
-        """Workers for those that are missing, as far as there is work for them."""
-        while len(self._workers) < min(self._num_workers, num_unfinished):
-            import ray
-
-            actor = ray.remote(**self._actor_options())(Shard).options(scheduling_strategy="SPREAD").remote()
-            self._num_hired += 1
-            worker = self._workers[self._num_hired] = _Worker(self._num_hired, actor)
-            self._calls[actor.greet.remote()] = _Call(worker)
+    def _hire(self, node_id: str) -> Any:
+        return hired(self._actor_options(), node_id)
 
     def _feed(self, state: RunState, shared: Mapping[str, Any], store: Store, token: str) -> None:
-        """Give batches to workers that are ready: a first call to each before a second to any."""
-        ready = [worker for worker in self._workers.values() if worker.is_ready]
-        num_starting = len(self._workers) - len(ready)
-        for depth in range(CALLS_IN_FLIGHT):
-            for worker in ready:
-                if len(state.pending) <= (num_starting if depth else 0):
-                    return  # the last units are left to workers that will have nothing else to do
-                was_on_lost_worker = state.attempts[state.pending[0]] > 0
-                if worker.num_calls != depth or worker.is_closed or (was_on_lost_worker and depth):
-                    continue
-                batch = state.next_batch(worker.worker_id)
-                names = {name for unit in batch for name in unit.inputs.values()}
-                references = {name: [self._reference(name, shared[name])] for name in sorted(names)}
-                answer = worker.actor.run.remote(batch, references, store.address, token)
-                self._calls[answer] = _Call(worker, batch)
-                worker.num_calls += 1
-                worker.is_closed = was_on_lost_worker
+        """Make the calls that are due."""
+        crew = self._crew
+        for move in next_calls(state, crew.seats, crew.num_starting, time.monotonic()):
+            batch = [state.units[key] for key in move.keys]
+            names = {name for unit in batch for name in unit.inputs.values()}
+            references = {name: [self._reference(name, shared[name])] for name in sorted(names)}
+            worker = crew.workers[move.worker]
+            answer = worker.actor.run.remote(batch, references, store.address, token)
+            crew.calls[answer] = Call(worker, batch)
+            crew.tell_to_leave(move.leaves)
 
     def _reference(self, name: str, value: Any) -> Any:
         """Where a shared input stands in the object store; put there on first use."""
@@ -244,17 +270,12 @@ class RayExecutor:
         return self._inputs[name][1]
 
     def _finished_calls(self, ray: Any) -> list[Any]:
-        """References of finished calls in order of submission; none if it is time to ask who is there."""
-        waiting = list(self._calls)
-        is_any_ready = any(worker.is_ready for worker in self._workers.values())
-        seconds = self._pulse.seconds if is_any_ready else START_TIMEOUT_SECONDS
-        ready, _ = ray.wait(waiting, num_returns=1, timeout=seconds)
-        if not ready and not is_any_ready:
-            free = int(ray.available_resources().get("CPU", 0))
-            raise RunError(
-                f"{self._address}: no worker started within {START_TIMEOUT_SECONDS:.0f} s ({free} CPUs of the cluster "
-                "are free); wait until others have finished, or use --executor local"
-            )
+        """References of finished calls in order of submission; none if it is time to look around."""
+        waiting = list(self._crew.calls)
+        if not waiting:
+            time.sleep(LOOK_SECONDS / 4)  # no worker yet
+            return []
+        ray.wait(waiting, num_returns=1, timeout=min(self._pulse.seconds, LOOK_SECONDS))
         ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
         finished = set(ready)
         return [reference for reference in waiting if reference in finished]
@@ -263,62 +284,53 @@ class RayExecutor:
         """Take in what became of a call: results, or the loss of its worker."""
         from ray import exceptions
 
-        call = self._calls[reference]
+        call = self._crew.calls[reference]
+        worker = call.worker
         try:
             answer = ray.get(reference)
         except losses() as error:
-            yield from self._lose(call.worker, error, state)
+            if isinstance(error, exceptions.ObjectLostError):
+                self._inputs.clear()  # perhaps an input was lost: put them again
+            yield from self._crew.lose(worker, error, state)
             return
         except exceptions.RayTaskError as error:  # a defect of Shard, or of what it could not load
             if not call.units:
-                raise UserError(unfit(self._address, last_line(error))) from None
-            answer = [Outcome(unit.key, error=f"the Ray worker failed: {last_line(error)}") for unit in call.units]
-        del self._calls[reference]
+                self._crew.cannot_load(worker, error)
+                return
+            text = f"the Ray worker failed: {last_line(error)}"
+            answer = [Computed(Outcome(unit.key, error=text), 0.0) for unit in call.units]
+        del self._crew.calls[reference]
         if not call.units:
-            self._welcome(call.worker, answer)
+            self._crew.welcome(worker, answer)
             return
-        call.worker.num_calls -= 1
-        call.worker.is_closed = False
-        for outcome in answer:
-            is_kept = state.units[outcome.key].is_kept
-            if outcome.arrays is not None and outcome.key not in state.done and is_kept:
-                store.write(outcome.key, outcome.arrays)
-            finished = state.finished(replace(outcome, arrays=None))
-            if finished is not None:
-                yield finished if is_kept else replace(finished, arrays=outcome.arrays)
+        now = time.monotonic()
+        worker.num_calls -= 1
+        worker.num_settled += 1
+        worker.is_closed = False
+        worker.since = now
+        state.answered(worker.worker, now)
+        self._crew.back(worker, state)
+        for computed in answer:
+            yield from self._take_in(computed, worker, state, store)
+        computed_keys = {computed.outcome.key for computed in answer}
+        for unit in call.units:
+            if unit.key not in computed_keys:
+                state.left(worker.worker, unit.key)
 
-    def _welcome(self, worker: _Worker, versions: Mapping[str, str]) -> None:
-        check_versions(versions, self._address)
-        worker.is_ready = True
-        self._num_stillborn = 0
-
-    def _lose(self, worker: _Worker, error: Exception, state: RunState) -> Iterator[Outcome]:
-        """Take note of a lost worker; its units return to the queue or, once too often, fail."""
-        from ray.exceptions import ObjectLostError
-
-        if isinstance(error, ObjectLostError):
-            self._inputs.clear()  # perhaps an input was lost: put them again
-        self._dismiss(worker)
-        reason = reason_of(error)
-        if not worker.is_ready:
-            if getattr(error, "actor_init_failed", False):  # Shard could not be loaded there
-                raise UserError(unfit(self._address, last_line(error)))
-            self._num_stillborn += 1
-            if self._num_stillborn >= MAX_ATTEMPTS:
-                raise RunError(
-                    f"{self._address}: {MAX_ATTEMPTS} Ray workers in a row died while they started ({reason})"
-                )
-        yield from state.worker_lost(worker.worker_id, f"its worker died: {reason}")
-
-    def _dismiss(self, worker: _Worker) -> None:
-        """End a worker and forget its calls."""
-        import ray
-
-        self._workers.pop(worker.worker_id, None)
-        for reference in [reference for reference, call in self._calls.items() if call.worker is worker]:
-            del self._calls[reference]
-        if ray.is_initialized():
-            ray.kill(worker.actor)
+    def _take_in(self, computed: Computed, worker: Worker, state: RunState, store: Store) -> Iterator[Outcome]:
+        outcome = computed.outcome
+        if computed.lacks:
+            yield from state.failed_there(outcome.key, worker.worker, computed.lacks, worker.node)
+            self._nodes.failed(worker.node, computed.lacks)
+            return
+        unit = state.units.get(outcome.key)  # None: of an earlier stage
+        is_kept = unit is None or unit.is_kept
+        if outcome.arrays is not None and unit is not None and outcome.key not in state.done and is_kept:
+            store.write(outcome.key, outcome.arrays)
+        finished = state.finished(replace(outcome, arrays=None), worker.worker, computed.seconds)
+        if finished is not None:
+            self._nodes.worked(worker.node)
+            yield finished if is_kept else replace(finished, arrays=outcome.arrays)
 
 
 def batch_weight(units: Sequence[WorkUnit], num_workers: int) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,51 +24,90 @@ from manyscale.runner.version import __version__
 START_TIMEOUT_SECONDS: Final = 300.0  # for the first worker, on a cluster that others use too
 
 
+@dataclass(frozen=True)
+class Computed:
+    """A unit that a worker is done with, and how long that took by its clock; ``lacks``: what the node had not enough
+    of, or did not have at all, so that the unit is to be tried elsewhere."""
+
+    outcome: Outcome
+    seconds: float
+    lacks: str = ""
+
+
 class Shard:
     """A worker: computes batches. Keeps the shared inputs of its last call, mapped from the object store."""
 
     def __init__(self) -> None:
         self._inputs: dict[str, tuple[Any, Any]] = {}  # name -> reference, value
-        self._at: tuple[str, float] | None = None  # the unit at hand, and which share of it is done
+        self._at: tuple[str, float, float] | None = None  # the unit at hand, which share of it is done, since when
+        self._left: set[str] = set()  # keys of units that another worker has got
+        self._num_calls = 0  # that were answered
 
     def greet(self) -> dict[str, str]:
         """What results depend on besides their keys; must equal the driver's."""
         return versions()
 
-    def is_there(self) -> tuple[str, float] | None:
-        """The key of the unit at hand and the share of it that is done; answered in a thread of its own
-        (``ray_pulse``)."""
-        return self._at
+    def is_there(self) -> tuple[tuple[str, float, float] | None, int]:
+        """The key of the unit at hand, the share of it that is done, for how many seconds it is at hand; and how many
+        calls were answered. Told in a thread of its own (``ray_pulse``)."""
+        at = self._at
+        return None if at is None else (at[0], at[1], time.monotonic() - at[2]), self._num_calls
 
-    def _hear(self, key: str, share: float) -> None:
-        self._at = key, share
+    def leave(self, keys: Sequence[str]) -> None:
+        """Leave out units that are not begun, in the thread of ``is_there``."""
+        self._left.update(keys)
+
+    def _hear(self, key: str, begin: float, share: float) -> None:
+        self._at = key, share, begin
 
     def run(
         self, units: Sequence[WorkUnit], inputs: Mapping[str, Sequence[Any]], root: str, token: str
-    ) -> list[Outcome]:
+    ) -> list[Computed]:
         """Compute a batch. ``inputs`` maps names to references, each in a list so that Ray does not resolve it.
 
         Results go to the store at ``root`` if its ``token`` is seen there, else along with the outcomes.
         """
-        values = self._values(inputs)
-        store = seen(root, token)
-        outcomes = [
-            heard(
-                partial(self._hear, unit.key), partial(_compute_and_store, unit, partial(compute, unit, values), store)
-            )
-            for unit in units
-        ]
-        return _settled(outcomes, store)
+        try:
+            try:
+                values = self._values(inputs)
+                store = seen(root, token)
+            except _lacking() as error:
+                return [Computed(Outcome(unit.key), 0.0, first_line(error)) for unit in units]
+            found = [self._computed(unit, values, store) for unit in units if not self._is_left(unit.key)]
+            outcomes = _settled([each.outcome for each in found], store)
+            return [replace(each, outcome=outcome) for each, outcome in zip(found, outcomes, strict=True)]
+        finally:
+            self._left.difference_update([unit.key for unit in units])
+            self._at = None
+            self._num_calls += 1
+
+    def _is_left(self, key: str) -> bool:
+        return key in self._left
+
+    def _computed(self, unit: WorkUnit, values: Mapping[str, Any], store: Store | None) -> Computed:
+        begin = time.monotonic()
+        self._at = unit.key, 0.0, begin
+        work = partial(_compute_and_store, unit, partial(compute, unit, values), store)
+        try:
+            outcome = heard(partial(self._hear, unit.key, begin), work)
+        except _lacking() as error:
+            return Computed(Outcome(unit.key), time.monotonic() - begin, first_line(error))
+        return Computed(outcome, time.monotonic() - begin)
 
     def run_member(
         self, unit: WorkUnit, inputs: Mapping[str, Sequence[Any]], root: str, token: str, team: str, me: int, count: int
     ) -> Outcome:
         """This one's part of a unit that a ``team`` of ``count`` computes."""
-        values = self._values(inputs)
-        store = seen(root, token) if me == 0 else None
-        work = partial(_compute_in_team, unit, values, team, me, count)
-        outcome = heard(partial(self._hear, unit.key), partial(_compute_and_store, unit, work, store))
-        return _settled([outcome], store)[0]
+        begin = time.monotonic()
+        try:
+            values = self._values(inputs)
+            store = seen(root, token) if me == 0 else None
+            work = partial(_compute_in_team, unit, values, team, me, count)
+            outcome = heard(partial(self._hear, unit.key, begin), partial(_compute_and_store, unit, work, store))
+            return _settled([outcome], store)[0]
+        finally:
+            self._at = None
+            self._num_calls += 1
 
     def _values(self, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         import ray
@@ -80,7 +120,7 @@ class Shard:
         return {name: value for name, (_, value) in self._inputs.items()}
 
 
-def _settled(outcomes: list[Outcome], store: Store | None) -> list[Outcome]:
+def _settled(outcomes: Sequence[Outcome], store: Store | None) -> list[Outcome]:
     """The outcomes when their results are where the driver reads them; what cannot be put there comes along."""
     failed = store.settle() if store is not None else {}
     return [replace(each, arrays=store.read(each.key)) if store and each.key in failed else each for each in outcomes]
@@ -99,6 +139,8 @@ def _compute_in_team(
 def _compute_and_store(unit: WorkUnit, work: Callable[[], tuple[Outcome, Arrays]], store: Store | None) -> Outcome:
     try:
         outcome, arrays = work()
+    except _lacking():
+        raise
     except Exception as error:  # a defect: told to the driver, which must not wait for ever
         return Outcome(unit.key, error=_defect(unit.kind, error))
     if outcome.error:
@@ -125,11 +167,19 @@ def versions() -> dict[str, str]:
     return own | {name: importlib.metadata.version(name) for name in ("numpy", "numba", "pyarrow")}
 
 
-def check_versions(theirs: Mapping[str, str], address: str) -> None:
-    """Raises UserError for a worker whose results could differ."""
+def _lacking() -> tuple[type[Exception], ...]:
+    """The errors of a node that lacks memory, disk, or a file that others have."""
+    from ray import exceptions
+
+    return (OSError, MemoryError, exceptions.ObjectStoreFullError, exceptions.OutOfDiskError)
+
+
+def other_version(theirs: Mapping[str, str]) -> str:
+    """Why the results of a worker could differ; empty if they cannot."""
     for name, version in versions().items():
         if theirs.get(name) != version:
-            raise UserError(unfit(address, f"they have {name} {theirs.get(name)}, here it is {version}"))
+            return f"it has {name} {theirs.get(name)}, here it is {version}"
+    return ""
 
 
 def losses() -> tuple[type[Exception], ...]:
@@ -147,9 +197,17 @@ def losses() -> tuple[type[Exception], ...]:
     )
 
 
-def unfit(address: str, reason: str) -> str:
-    """Why workers are refused."""
-    return f"{address}: the Ray workers cannot be used ({reason}); install the same versions there as here"
+def is_of_node(error: Exception) -> bool:
+    """Whether a worker was lost with its node, or was given up, and not by what it computed."""
+    from ray.exceptions import NodeDiedError, OutOfMemoryError
+
+    words = str(error)
+    return (
+        isinstance(error, (SilentWorkerError, NodeDiedError, OutOfMemoryError))
+        or "node has died" in words
+        or "NODE_DIED" in words
+        or "NODE_OUT_OF_MEMORY" in words
+    )
 
 
 def reason_of(error: Exception) -> str:

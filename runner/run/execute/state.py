@@ -27,6 +27,7 @@ MAX_ATTEMPTS: Final = 3
 MAX_NODES: Final = 10
 HEAR_SECONDS: Final = 0.5  # of a wait for threads, after which it looks whether a signal came in just before
 UNITS_PER_CALL: Final = 256  # at most: about 0.1 s of file writing
+_UNITS_OF_FIRST_CALL: Final = 8  # at most, before one of the kind was measured
 CALL_SECONDS: Final = 1.0  # of work in a call, so that progress shows and a call's round trip does not
 _TOO_SLOW: Final = 1.5  # as late as the others would be done with all that waits: left to them
 
@@ -55,6 +56,7 @@ class RunState:
     """Units by state. ``batch_weight`` bounds the work of a call while nothing is known of how long units take."""
 
     batch_weight: int
+    units_per_call: int = UNITS_PER_CALL
     pace: Pace = field(default_factory=Pace)
     units: dict[str, WorkUnit] = field(default_factory=dict)
     pending: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -116,10 +118,11 @@ class RunState:
 
     def _fitting(self, worker: int, first: str) -> list[str]:
         """The first that waits, and those behind it which fit into one call."""
-        waiting = self.pending_seconds
+        waiting, units_per_call = self.pending_seconds, self.units_per_call
         seconds = self.pace.seconds(worker, self.units[first])
         if seconds is None or waiting is None:
             size, most = float(self.units[first].weight), float(self.batch_weight)
+            units_per_call = min(units_per_call, _UNITS_OF_FIRST_CALL)
         else:
             size, most = seconds, min(CALL_SECONDS, waiting / max(self.pace.total_speed, 1e-9) / 2)
         batch = []
@@ -128,7 +131,7 @@ class RunState:
                 batch.append(key)
             elif not batch:
                 continue
-            elif self.is_suspect(key) or len(batch) == UNITS_PER_CALL:
+            elif self.is_suspect(key) or len(batch) >= units_per_call:
                 break
             else:
                 unit = self.units[key]
@@ -240,6 +243,7 @@ class RunState:
         """A worker has been told to leave a unit that another one gets."""
         self._without(worker, key)
         self._drop(worker, key)
+        self.attempts[key] -= 1  # which has not begun
 
     def left(self, worker: int, key: str) -> None:
         """A worker's call is over without a word on this unit: it had been told to leave it."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from manyscale.runner.run.execute.state import CALL_SECONDS, UNITS_PER_CALL, RunState
+from manyscale.runner.run.execute.state import CALL_SECONDS, RunState
 
 _SLOWED: Final = 2.0  # times the longest so far
 _LEAST_SHARE: Final = 0.02  # that says how long the whole takes
@@ -86,7 +86,7 @@ def _taken(state: RunState, worker: int, holder: _Holder, nodes: Mapping[int, st
     keys: list[str] = []
     left: list[str] = []
     here = 0.0
-    while holder.dues and len(keys) < UNITS_PER_CALL:
+    while holder.dues and len(keys) < state.units_per_call:
         due = holder.dues[-1]
         if len(state.copies.get(due.key, ())) != 1:  # runs twice already
             holder.dues.pop()
@@ -130,6 +130,8 @@ def _dues(state: RunState, worker: int, now: float) -> list[_Due]:
     elif at is not None and at.key in state.units:  # still at one that is done elsewhere, or was taken back
         due, factor = _at_hand(state, worker, at.key, at.begin, at.heard, now)
         ahead = due.seconds
+    elif at is not None:  # of an earlier stage, which nobody waits for
+        ahead = None
     else:
         first, factor = _at_hand(state, worker, keys[0], begin, now if _ends_call(held, keys[0]) else begin, now)
     dues = []

@@ -8,19 +8,16 @@ import socket
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray_units import SHARED, good_units, odd_unit
 
 from manyscale.runner.errors import RunError, UserError
-from manyscale.runner.predict.units import WorkUnit
 from manyscale.runner.run.execute import ray as ray_module
 from manyscale.runner.run.execute import ray_start
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.execute.ray import RayExecutor, batch_weight
-from manyscale.runner.run.execute.state import RunState
 from manyscale.runner.run.store import Store
 
 
@@ -109,51 +106,6 @@ def test_start_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch)
         RayExecutor().start()
     assert found[0]["OMP_NUM_THREADS"] == found[0]["NUMBA_NUM_THREADS"] == "1"
     assert dict(os.environ) == before
-
-
-def feed(executor: RayExecutor, state: RunState, ready: dict[int, bool], store: Store) -> dict[int, list[int]]:
-    """Sizes of the calls in flight, by worker, once workers that are ready or not have been fed."""
-    actor = SimpleNamespace(run=SimpleNamespace(remote=lambda *_arguments: object()))
-    for worker_id, is_ready in ready.items():
-        if worker_id not in executor._workers:
-            executor._workers[worker_id] = ray_module._Worker(worker_id, actor)
-        executor._workers[worker_id].is_ready = is_ready
-    executor._feed(state, {}, store, "token")
-    calls: dict[int, list[int]] = {}
-    for call in executor._calls.values():
-        calls.setdefault(call.worker.worker_id, []).append(len(call.units))
-    return calls
-
-
-def state_of(count: int) -> RunState:
-    state = RunState(2)
-    state.add(WorkUnit(f"{index:04d}", "burst", {}) for index in range(count))
-    return state
-
-
-def test_each_worker_has_a_call_before_any_has_two(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    assert feed(RayExecutor(), state_of(5), {1: True, 2: True}, store) == {1: [2, 1], 2: [2]}
-    assert feed(RayExecutor(), state_of(50), {1: True, 2: True}, store) == {1: [2, 2], 2: [2, 2]}
-    assert feed(RayExecutor(), state_of(50), {1: False, 2: True}, store) == {2: [2, 2]}
-
-
-def test_the_last_units_are_left_to_workers_that_start(tmp_path: Path) -> None:
-    executor, state = RayExecutor(), state_of(4)
-    assert feed(executor, state, {1: True, 2: False, 3: False}, Store(tmp_path)) == {1: [2]}
-    assert feed(executor, state, {2: True}, Store(tmp_path)) == {1: [2], 2: [2]}
-
-
-def test_units_of_a_lost_worker_travel_alone_on_workers_without_other_calls(tmp_path: Path) -> None:
-    store, executor, state = Store(tmp_path), RayExecutor(), state_of(20)
-    assert [unit.key for unit in state.next_batch(9)] == ["0000", "0001"]
-    state.worker_lost(9, "gone")
-    assert feed(executor, state, {1: True}, store) == {1: [1]}
-    assert feed(executor, state, {1: True}, store) == {1: [1]}  # nothing waits behind it
-    assert feed(executor, state, {2: True}, store) == {1: [1], 2: [1]}
-    assert feed(executor, state, {3: True}, store) == {1: [1], 2: [1], 3: [2, 2]}  # those that were on no lost worker
-    assert state.in_flight["0000"] == 1
-    assert state.in_flight["0001"] == 2
 
 
 def test_without_units_ray_is_not_started(tmp_path: Path) -> None:

@@ -28,8 +28,7 @@ from ray_units import (
 
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import AS_MANY_AS_THERE_ARE, Outcome
-from manyscale.runner.run.execute import ray as ray_module
-from manyscale.runner.run.execute import ray_workers
+from manyscale.runner.run.execute import ray_crew, ray_nodes, ray_workers
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.execute.ray import RayExecutor
 from manyscale.runner.run.execute.ray_pulse import Pulse
@@ -133,7 +132,7 @@ def test_a_worker_may_be_killed_from_outside(pair: RayExecutor, tmp_path: Path) 
 @pytest.fixture
 def impatient(cluster: RayExecutor) -> Iterator[RayExecutor]:
     """Gives a worker up that is silent for two seconds."""
-    with closing(RayExecutor(num_workers=2, pulse=Pulse(seconds=0.2, most_missed=10))) as executor:
+    with closing(RayExecutor(num_workers=2, pulse=Pulse(seconds=0.2, most_missed=5, gives_up=10))) as executor:
         yield executor
 
 
@@ -166,7 +165,7 @@ def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_takes_no_unit(
 
 def test_a_unit_that_is_merely_long_keeps_its_worker(cluster: RayExecutor, tmp_path: Path) -> None:
     """In a kernel for several times as long as a worker may be silent."""
-    with closing(RayExecutor(num_workers=1, pulse=Pulse(seconds=0.1, most_missed=5))) as executor:
+    with closing(RayExecutor(num_workers=1, pulse=Pulse(seconds=0.1, most_missed=5, gives_up=5))) as executor:
         found = run(executor, [odd_unit("is_long", rounds=6_000_000_000)], Store(tmp_path))
     (outcome,) = found.values()
     assert not outcome.error
@@ -228,7 +227,7 @@ def test_results_travel_where_workers_do_not_see_the_store(
     run(pair, units, remote)
     assert written == []  # by the workers
     remote = Store(tmp_path / "remote, unseen")
-    monkeypatch.setattr(ray_module, "_leave_token", lambda _store: ".token-of-another-machine")
+    monkeypatch.setattr(Store, "leave_token", lambda _store: ".token-of-another-machine")
     run(pair, units, remote)
     assert sorted(written) == sorted(unit.key for unit in units[:-1])  # by the driver
     assert stored_bytes(remote) == stored_bytes(local)
@@ -261,7 +260,7 @@ def test_workers_of_another_version_are_refused(
 ) -> None:
     here = ray_workers.versions() | {"numpy": "0.1"}
     monkeypatch.setattr(ray_workers, "versions", lambda: here)
-    with pytest.raises(UserError, match=r"they have numpy [\d.]+, here it is 0\.1\); install the same versions"):
+    with pytest.raises(UserError, match=r"it has numpy [\d.]+, here it is 0\.1; install the same versions there"):
         list(pair.map(good_units(1), SHARED, Store(tmp_path)))
 
 
@@ -274,8 +273,8 @@ def test_workers_that_cannot_load_manyscale_are_refused(
 
         def greet(self) -> None: ...
 
-    monkeypatch.setattr(ray_module, "Shard", Elsewhere)
-    message = r"cannot be used \(ModuleNotFoundError: No module named 'no_such_module'\); install the same versions"
+    monkeypatch.setattr(ray_crew, "Shard", Elsewhere)
+    message = r"no node can be used; .*: ModuleNotFoundError: No module named 'no_such_module'; install the same"
     with pytest.raises(UserError, match=message):
         list(pair.map(good_units(1), SHARED, Store(tmp_path)))
 
@@ -287,8 +286,8 @@ def test_workers_that_die_while_they_start_end_the_run(
         def greet(self) -> None:
             os._exit(1)
 
-    monkeypatch.setattr(ray_module, "Shard", Stillborn)
-    with pytest.raises(RunError, match="3 Ray workers in a row died while they started"):
+    monkeypatch.setattr(ray_crew, "Shard", Stillborn)
+    with pytest.raises(RunError, match=r"no node can be used; .*: 3 workers in a row failed \(ActorDiedError"):
         list(pair.map(good_units(1), SHARED, Store(tmp_path)))
 
 
@@ -297,8 +296,8 @@ def test_a_cluster_without_free_cpus_is_not_waited_for_for_ever(
 ) -> None:
     with closing(RayExecutor(num_workers=3)) as first, closing(RayExecutor(num_workers=1)) as second:
         run(first, good_units(9), Store(tmp_path))
-        monkeypatch.setattr(ray_module, "START_TIMEOUT_SECONDS", 2.0)
-        with pytest.raises(RunError, match=r"no worker started within 2 s \(0 CPUs of the cluster are free\)"):
+        monkeypatch.setattr(ray_nodes, "FIRST_NODE_SECONDS", 2.0)
+        with pytest.raises(RunError, match=r"no worker started within 2 s, waiting for a free CPU: 0 of 3 on 1 nodes"):
             list(second.map(good_units(1), SHARED, Store(tmp_path)))
 
 

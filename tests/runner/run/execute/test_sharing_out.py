@@ -202,3 +202,81 @@ def test_on_one_node_nothing_runs_twice() -> None:
     found = shop(sizes, [1.0, 1.0], known=False, nodes=["here", "here"])
     assert found.run() <= 30.0 + 5.0
     assert sum(machine.spent for machine in found.machines.values()) == pytest.approx(sum(sizes))
+
+
+def feed(state: RunState, seats: Sequence[Seat], num_starting: int = 0) -> dict[int, list[int]]:
+    """Sizes of the calls that are made at once, by worker."""
+    calls: dict[int, list[int]] = {}
+    for move in next_calls(state, seats, num_starting, 0.0):
+        calls.setdefault(move.worker, []).append(len(move.keys))
+    return calls
+
+
+def state_of(count: int) -> RunState:
+    state = RunState(2)
+    state.add(WorkUnit(f"{index:04d}", "burst", {}) for index in range(count))
+    return state
+
+
+def test_each_worker_has_a_call_before_any_has_two() -> None:
+    assert feed(state_of(5), [Seat(1), Seat(2)]) == {1: [2, 1], 2: [2]}
+    assert feed(state_of(50), [Seat(1), Seat(2)]) == {1: [2, 2], 2: [2, 2]}
+    assert feed(state_of(50), [Seat(2)], num_starting=1) == {2: [2, 2]}
+
+
+def test_the_last_units_are_left_to_workers_that_start() -> None:
+    state = state_of(4)
+    first = Seat(1)
+    assert feed(state, [first], num_starting=2) == {1: [2]}
+    assert feed(state, [first, Seat(2)], num_starting=1) == {2: [2]}
+
+
+def test_units_of_a_lost_worker_travel_alone_on_workers_without_other_calls() -> None:
+    state, seats = state_of(20), [Seat(1), Seat(2), Seat(3)]
+    assert [unit.key for unit in state.next_batch(9)] == ["0000", "0001"]
+    state.worker_lost(9, "gone")
+    assert feed(state, seats[:1]) == {1: [1]}
+    assert feed(state, seats[:1]) == {}  # nothing waits behind it
+    assert feed(state, seats[:2]) == {2: [1]}
+    assert feed(state, seats) == {3: [2, 2]}  # those that were on no lost worker
+    assert state.copies["0000"] == (1,)
+    assert state.copies["0001"] == (2,)
+
+
+def test_a_unit_goes_elsewhere_than_where_it_was_lost() -> None:
+    state = state_of(1)
+    here, there = Seat(1, "here"), Seat(2, "there")
+    state.next_batch(9, node="here")
+    state.worker_lost(9, "gone", "here")
+    assert feed(state, [here, there]) == {2: [1]}
+    alone = state_of(1)
+    alone.next_batch(9, node="here")
+    alone.worker_lost(9, "gone", "here")
+    assert feed(alone, [Seat(1, "here")]) == {1: [1]}  # if there is nowhere else
+
+
+def test_what_waits_behind_a_long_call_is_taken_back() -> None:
+    state = state_of(4)
+    busy = Seat(1, "here")
+    assert feed(state, [busy]) == {1: [2, 2]}
+    (move,) = next_calls(state, [busy, Seat(2, "here")], 0, 1.0)
+    assert (move.worker, move.keys, move.leaves) == (2, ["0003"], {1: ["0003"]})
+    assert state.copies["0003"] == (2,)
+    state.validate()
+
+
+def test_a_unit_at_hand_on_a_worker_that_has_become_slow_runs_twice_and_counts_once() -> None:
+    seats = [Seat(1, "here"), Seat(2, "there")]
+    last = state_of(1)
+    last.pace.joins(1, "here")
+    last.pace.joins(2, "there")
+    last.pace.learned(2, WorkUnit("known", "burst", {}), 1.0)
+    assert [unit.key for unit in last.next_batch(1, 0.0, "here")] == ["0000"]
+    seats[0].num_calls = 1
+    assert list(next_calls(last, seats, 0, 1.9)) == []  # may be done soon
+    (move,) = next_calls(last, seats, 0, 2.1)
+    assert (move.worker, move.keys, move.leaves) == (2, ["0000"], {})
+    assert last.copies["0000"] == (1, 2)
+    assert last.finished(Outcome("0000"), 2, 1.0) is not None
+    assert last.finished(Outcome("0000"), 1, 4.0) is None
+    last.validate()

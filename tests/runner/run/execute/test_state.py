@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 )
 
 from manyscale.runner.predict.units import Outcome, WorkUnit
-from manyscale.runner.run.execute.state import MAX_ATTEMPTS, RunState
+from manyscale.runner.run.execute.state import MAX_ATTEMPTS, MAX_NODES, RunState
+from manyscale.runner.run.execute.tail import moves
 
 
 def make_units(*weights: int) -> list[WorkUnit]:
@@ -74,6 +75,62 @@ def test_units_of_a_lost_worker_come_first_again_in_their_order() -> None:
     state.validate()
 
 
+def test_only_units_of_the_call_at_hand_are_suspects() -> None:
+    state = state_of(5, 5, 5, 5)
+    state.next_batch(0)
+    state.next_batch(0)
+    state.worker_lost(0, "gone")
+    state.validate()
+    assert [keys(state.next_batch(worker)) for worker in (1, 2, 3)] == [["0000"], ["0001"], ["0002", "0003"]]
+
+
+def test_units_that_are_lost_with_nodes_are_no_suspects_for_long() -> None:
+    state = state_of(5, 5)
+    for worker in range(MAX_NODES):
+        assert keys(state.next_batch(worker, node=str(worker))) == ["0000", "0001"]
+        failed = state.worker_lost(worker, "gone", str(worker), with_node=True)
+        state.validate()
+        assert len(failed) == (2 if worker == MAX_NODES - 1 else 0)
+
+
+def test_a_silent_worker_goes_on_with_what_nobody_else_has_begun() -> None:
+    state = state_of(5, 5, 5)
+    state.next_batch(0)
+    state.next_batch(0)
+    state.worker_silent(0)
+    state.validate()
+    assert keys(state.next_batch(1)) == ["0000", "0001"]  # no suspects
+    state.worker_back(0, now=9.0)
+    state.validate()
+    assert state.copies == {"0000": (1,), "0001": (1,), "0002": (0,)}
+    assert state.finished(Outcome("0000"), 0, 1.0) is not None  # the first result wins
+    assert state.finished(Outcome("0000"), 1, 1.0) is None
+    assert state.worker_lost(1, "gone") == []
+    state.validate()
+    assert list(state.pending) == ["0001"]
+    assert state.done["0000"].attempts == 2
+
+
+def test_a_unit_that_silences_one_worker_after_the_other_fails() -> None:
+    state = state_of(5)
+    for worker in range(MAX_ATTEMPTS):
+        assert keys(state.next_batch(worker)) == ["0000"]
+        state.worker_silent(worker)
+        failed = state.worker_lost(worker, "it did not answer")
+        state.validate()
+    assert [outcome.key for outcome in failed] == ["0000"]
+
+
+def test_a_unit_that_lacks_something_on_a_node_is_tried_elsewhere() -> None:
+    state = state_of(5, 5)
+    state.next_batch(0, node="full")
+    assert state.failed_there("0000", 0, "No space left on device", "full") == []
+    state.validate()
+    assert state.next_batch(1, node="full", has_others=True) == []
+    assert keys(state.next_batch(2, node="other", has_others=True)) == ["0000"]
+    assert state.copies == {"0000": (2,), "0001": (0,)}
+
+
 def test_a_unit_that_was_in_flight_on_too_many_lost_workers_fails() -> None:
     state = state_of(1, 20)
     for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -110,9 +167,9 @@ def test_a_lost_worker_s_result_may_still_arrive() -> None:
 
 
 @pytest.mark.parametrize("spoil", [
-    lambda state: state.pending.append("0000"),
+    lambda state: state.held.update({3: {"0000": 1}}),
     lambda state: state.pending.clear(),
-    lambda state: state.in_flight.update({"0000": 1}),
+    lambda state: state.copies.update({"0000": (1,)}),
     lambda state: (state.pending.clear(), state.done.update({"unknown": Outcome("unknown")})),
 ])  # fmt: skip
 def test_validate_finds_a_unit_that_is_lost_or_in_two_states(spoil: object) -> None:
@@ -123,9 +180,10 @@ def test_validate_finds_a_unit_that_is_lost_or_in_two_states(spoil: object) -> N
 
 
 class Run(RuleBasedStateMachine):
-    """Workers take batches, answer, answer twice or late, and are lost, in any order."""
+    """Workers take batches and copies, answer, answer twice or late, fall silent, come back, and are lost, in any
+    order."""
 
-    num_workers = 3
+    num_workers = 4
 
     @initialize(weights=st.lists(st.integers(1, 12), max_size=12), batch_weight=st.integers(1, 20))
     def start(self, weights: list[int], batch_weight: int) -> None:
@@ -134,15 +192,46 @@ class Run(RuleBasedStateMachine):
         self.told: list[str] = []
         self.taken: list[str] = []  # once in flight, so that a result may come at any time
         self.losses: dict[str, int] = {}
+        self.now = 0.0
+        self.silent: set[int] = set()
         self.state.add(self.expected)
 
-    @rule(worker=st.integers(0, num_workers - 1))
-    def take(self, worker: int) -> None:
-        before = len(self.state.pending)
-        batch = self.state.next_batch(worker)
-        assert bool(batch) == bool(before)
-        assert len(batch) == 1 or sum(unit.weight for unit in batch) <= self.state.batch_weight
-        self.taken.extend(keys(batch))
+    def node(self, worker: int) -> str:
+        return f"node {worker // 2}"
+
+    @rule(worker=st.integers(0, num_workers - 1), has_others=st.booleans())
+    def take(self, worker: int, has_others: bool) -> None:
+        if worker not in self.silent:
+            is_measured = self.state.pace.cost("burst") is not None
+            batch = self.state.next_batch(worker, self.now, self.node(worker), has_others)
+            weight = sum(unit.weight for unit in batch)
+            assert len(batch) <= 1 or is_measured or weight <= self.state.batch_weight
+            self.taken.extend(keys(batch))
+
+    @rule(idle=st.sets(st.integers(0, num_workers - 1), min_size=1))
+    def take_from_others(self, idle: set[int]) -> None:
+        idle = {worker for worker in idle if worker not in self.silent and worker not in self.state.held}
+        before = dict(self.state.copies)
+        found = moves(self.state, sorted(idle), {each: self.node(each) for each in range(self.num_workers)}, self.now)
+        assert len({move.worker for move in found}) == len(found)
+        for move in found:
+            assert move.worker in idle
+            assert all(move.worker in self.state.copies[key] for key in move.keys)
+            for victim, left in move.leaves.items():
+                assert all(before[key] == (victim,) for key in left)
+                assert not any(victim in self.state.copies[key] for key in left)
+            for key in set(move.keys) - {key for left in move.leaves.values() for key in left}:
+                assert self.node(before[key][0]) != self.node(move.worker)  # twice, and not on one node
+
+    @rule(seconds=st.floats(0.01, 20))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(worker=st.integers(0, num_workers - 1), data=st.data(), share=st.floats(0, 1))
+    def tell(self, worker: int, data: st.DataObject, share: float) -> None:
+        if self.taken:
+            key = data.draw(st.sampled_from(self.taken))
+            self.state.heard(worker, key, share, data.draw(st.floats(0, 5)), self.now)
 
     @rule(weight=st.integers(1, 12))
     def add(self, weight: int) -> None:
@@ -150,20 +239,47 @@ class Run(RuleBasedStateMachine):
         self.state.add(self.expected[-2:])  # one of them is known already
 
     @precondition(lambda self: self.taken)
-    @rule(data=st.data())
-    def answer(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), seconds=st.floats(0, 30), worker=st.none() | st.integers(0, num_workers - 1))
+    def answer(self, data: st.DataObject, seconds: float, worker: int | None) -> None:
         """A result in time, a second time, or of a worker that is lost."""
-        outcome = self.state.finished(Outcome(data.draw(st.sampled_from(self.taken))))
+        outcome = self.state.finished(Outcome(data.draw(st.sampled_from(self.taken))), worker, seconds)
+        if worker is not None:
+            self.state.answered(worker, self.now)
         if outcome is not None:
             assert not outcome.error
             self.told.append(outcome.key)
 
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data(), worker=st.integers(0, num_workers - 1))
+    def leave(self, data: st.DataObject, worker: int) -> None:
+        self.state.left(worker, data.draw(st.sampled_from(self.taken)))
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data(), worker=st.integers(0, num_workers - 1))
+    def lack(self, data: st.DataObject, worker: int) -> None:
+        self.fail(self.state.failed_there(data.draw(st.sampled_from(self.taken)), worker, "full", self.node(worker)))
+
     @rule(worker=st.integers(0, num_workers - 1))
-    def lose(self, worker: int) -> None:
-        for key in [key for key, place in self.state.in_flight.items() if place == worker]:
-            self.losses[key] = self.losses.get(key, 0) + 1
-        for outcome in self.state.worker_lost(worker, "gone"):
-            assert self.losses[outcome.key] == MAX_ATTEMPTS
+    def fall_silent(self, worker: int) -> None:
+        if worker not in self.silent:
+            self.silent.add(worker)
+            self.state.worker_silent(worker)
+
+    @rule(worker=st.integers(0, num_workers - 1))
+    def come_back(self, worker: int) -> None:
+        if worker in self.silent:
+            self.silent.remove(worker)
+            self.state.worker_back(worker, self.now, self.node(worker))
+
+    @rule(worker=st.integers(0, num_workers - 1), with_node=st.booleans())
+    def lose(self, worker: int, with_node: bool) -> None:
+        self.silent.discard(worker)
+        self.fail(self.state.worker_lost(worker, "gone", self.node(worker), with_node))
+
+    def fail(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            losses = self.state.losses[outcome.key]
+            assert losses.own >= MAX_ATTEMPTS or losses.all >= MAX_NODES
             self.told.append(outcome.key)
 
     @invariant()
@@ -175,10 +291,9 @@ class Run(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "state"):
             return
-        while batch := self.state.next_batch(0):
-            for unit in batch:
-                self.taken.append(unit.key)
-        for key in list(self.state.in_flight):
+        while batch := self.state.next_batch(99):
+            self.taken.extend(keys(batch))
+        for key in list(self.state.copies):
             outcome = self.state.finished(Outcome(key))
             assert outcome is not None
             self.told.append(key)
