@@ -28,7 +28,7 @@ VARIANTS: Final = {
     "matmul-cold": "predict matmul --sizes 100",
     "matmul-steady": "predict matmul --sizes 60 --target epyc-zen4 --steady",
 }
-OF_THE_HOST: Final = ("manifest.json", "simulator.json", "units.jsonl")
+OF_THE_HOST: Final = ("manifest.json", "simulator.json", "status.json", "units.jsonl")
 VOLATILE_COLUMNS: Final = ("cpu_seconds", "result_path", "status", "attempts")
 PLACES: Final = re.compile(
     rb"/[\w./-]*/(?=runner/examples|manyscale/runner/examples)|manyscale/(?=runner/examples)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -12,6 +12,7 @@ from manyscale.runner.api.answer import Answer
 from manyscale.runner.api.folders import Folder
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.run import standing
 from manyscale.runner.run.sweeps import finished, point_files
 from manyscale.runner.storage.address import located, located_or_none
 
@@ -26,14 +27,16 @@ _STATES: Final = ("simulated", "reused", "failed")
 @dataclass(frozen=True, repr=False, eq=False)
 class StatusResult(Answer):
     """How far a run is. ``state``: running, complete, failed or interrupted; ``units``: what became of each unit, by
-    its key; ``num_points``: points of a sweep that are written; ``num_damaged``: damaged lines of the journal. Table:
-    ``units``."""
+    its key; ``num_points``: points of a sweep that are written; ``num_damaged``: damaged lines of the journal;
+    ``standing``: what the run said last of its progress and its nodes (docs/reference/run-directory.md), empty for a
+    run of an earlier version. Table: ``units``."""
 
     folder: Folder
     state: str
     units: Mapping[str, str]
     num_points: int = 0
     num_damaged: int = 0
+    standing: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[Note] = ()
 
     @property
@@ -42,7 +45,13 @@ class StatusResult(Answer):
 
     def facts(self) -> Mapping[str, str]:
         found = {"units finished": f"{len(self.units)} ({', '.join(f'{n} {each}' for each, n in self.counts.items())})"}
-        return found | ({"points written": f"{self.num_points}"} if self.num_points else {})
+        found |= {"points written": f"{self.num_points}"} if self.num_points else {}
+        return found | {f"now {number}": line for number, line in enumerate(self.lines, 1)}
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """What the run said last of its progress and of each node; of a run that has ended, of nodes alone."""
+        return standing.lines(self.standing, is_running=self.state == "running")
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -51,9 +60,10 @@ class StatusResult(Answer):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """State, units by what became of them, points, damaged lines."""
+        """State, units by what became of them, points, damaged lines, and what the run said last."""
         return {
-            "state": self.state, **self.counts, "points": self.num_points, "damaged_lines": self.num_damaged
+            "state": self.state, **self.counts, "points": self.num_points, "damaged_lines": self.num_damaged,
+            "standing": dict(self.standing),
         }  # fmt: skip
 
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
@@ -72,7 +82,8 @@ def status(directory: str | PathLike[str]) -> StatusResult:
     entries, num_damaged = rundir.read_journal(folder)
     latest = {entry["key"]: entry["status"] for entry in entries}
     num_points = finished.count(folder)
-    return StatusResult(Folder(folder), manifest["status"], latest, num_points, num_damaged)
+    said = standing.read(folder)
+    return StatusResult(Folder(folder), manifest["status"], latest, num_points, num_damaged, said)
 
 
 def report(

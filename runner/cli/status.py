@@ -14,7 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Count what the journal says."""
+    """Count what the journal says, and tell what the run itself said last."""
     from manyscale.runner.api.finished import status
 
     found = status(options.directory)
@@ -25,4 +25,6 @@ def run(options: argparse.Namespace) -> int:
         print(f"{found.num_damaged} damaged lines of units.jsonl are left out")
     if found.num_points:
         print(f"{found.num_points} sweep points written")
+    for line in found.lines:
+        print(line)
     return 0

@@ -28,6 +28,7 @@ from manyscale.runner.study import load_study_content
 from manyscale.runner.version import __version__
 
 RESOLVED = "resolved.yaml"
+STATUS = "status.json"
 PACK: Final = "point.zip"  # of a point of a large sweep (sweeps/point_files.py)
 _RECORDED = ("numpy", "numba", "pyarrow", "ray")
 _MOST_BLOCKS: Final = 256
@@ -95,7 +96,7 @@ def new_results(output: Path | None, name: str) -> Iterator[Path]:
 def discard(directory: Path, *, remove: bool) -> None:
     """Take back what a run wrote before its input was refused, unless it holds results already; with ``remove`` the
     directory goes, too."""
-    written = {RESOLVED, "manifest.json", "units.jsonl"}
+    written = {RESOLVED, "manifest.json", "units.jsonl", STATUS}
     if {entry.name for entry in directory.iterdir()} <= written:
         for name in written:
             (directory / name).unlink(missing_ok=True)

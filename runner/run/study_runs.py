@@ -20,7 +20,7 @@ from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.progress import Progress, silent
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.run import outputs, pipeline, rendered, script
+from manyscale.runner.run import outputs, pipeline, rendered, script, standing
 from manyscale.runner.run.execute.choice import choose_executor
 from manyscale.runner.run.execute.execution import Counts, Execution
 from manyscale.runner.run.execute.host_time import HostTime
@@ -178,8 +178,10 @@ def _run_one(asked: _Asked) -> Run:
         published(directory),
         _attempt(asked, directory, filled, is_new) as journal,
         closing(_executor(chosen, options)) as executor,
+        standing.told(directory, options.progress) as now,
     ):
-        execution = Execution(Store(asked.cache / "units"), executor, journal.record, options.progress)
+        execution = Execution(Store(asked.cache / "units"), executor, journal.record, now.progress)
+        now.shows(execution)
         (simulated,) = pipeline.simulate([point], execution)
         options.progress(0, 1, "writing")
         result = pipeline.assemble(simulated, execution, filled)
@@ -225,10 +227,12 @@ def _run_sweep(asked: _Asked) -> Run:
         published(directory),
         _attempt(asked, directory, resolved, is_new) as journal,
         closing(_executor(chosen, options)) as executor,
+        standing.told(directory, options.progress) as now,
     ):
         if options.report:
             script.share(directory, not options.self_contained)
-        execution = Execution(Store(asked.cache / "units"), executor, journal.record, options.progress)
+        execution = Execution(Store(asked.cache / "units"), executor, journal.record, now.progress)
+        now.shows(execution)
         with _marked(directory) as token, closing(before or FinishedPoints(directory, stamp)) as finished:
             points = replace(
                 points, known=asked.shared.of_files(), directory=directory.absolute(), token=token,
@@ -236,7 +240,7 @@ def _run_sweep(asked: _Asked) -> Run:
             )  # fmt: skip
             finished.begin()
             kept_ready = {} if packs else {index: each for index, each in checked.items() if not is_alone(each)}
-            run = SweepRun(points, execution, finished, summaries, options.progress, stamp, kept_ready)
+            run = SweepRun(points, execution, finished, summaries, now.progress, stamp, kept_ready)
             run.predict()
             if options.shown_points:
                 shown = replace(points, packs=False, shows=replace(shows, report=True, pages=True))

@@ -80,6 +80,14 @@ class Execution:
     counts: Counts = field(default_factory=Counts)
     outcomes: dict[str, tuple[str, Outcome, str]] = field(default_factory=dict)
     cpu_seconds: float = 0.0  # of units, and of what ran inside them
+    num_left: int = 0  # units of the stage at hand that are not finished
+
+    def standing(self) -> Mapping[str, Any]:
+        """What ``manyscale status`` shows while a run works: ``units`` by what became of them, and the executor's
+        ``nodes``."""
+        units = {"units": {**vars(self.counts), "left": self.num_left}}
+        told = getattr(self.executor, "standing", None)  # not of an executor that knows no nodes
+        return units if told is None else units | dict(told())
 
     def execute(self, units: Sequence[WorkUnit], shared: Callable[[set[str]], Mapping[str, Any]]) -> None:
         """Run the units whose results are not stored yet. ``shared`` makes the inputs of the names that these need.
@@ -96,11 +104,13 @@ class Execution:
                 waiting.append(unit)
         if not waiting:
             return
+        self.num_left = len(waiting)
         watch = _Watch(waiting, self.progress)
         needed = {name for unit in waiting for name in unit.inputs.values()}
         for outcome in self._outcomes(waiting, shared(needed), watch):
             kind = unique[outcome.key].kind
             self.cpu_seconds += outcome.cpu_seconds
+            self.num_left -= 1
             if outcome.error:
                 self.counts.failed += 1
                 self._finish(kind, outcome, "failed")
@@ -116,7 +126,9 @@ class Execution:
         that ran inside them is for ``told``. Raises RunError for the first unit that fails."""
         if hasattr(self.executor, "hear"):
             self.executor.hear = lambda _key, _share: None
+        self.num_left = len(units)
         for outcome in self.executor.map(units, shared, self.store):
+            self.num_left -= 1
             if outcome.error:
                 raise RunError(outcome.error)
             self.cpu_seconds += outcome.cpu_seconds

@@ -210,8 +210,10 @@ class RunState:
         for key in reversed(held):
             if held[key] == at_hand:
                 failed += self._returned(key, worker, reason, node, not with_node)
-            elif not self._without(worker, key):
-                self._wait(key, first=True)
+            else:
+                self.attempts[key] -= 1  # which had not begun
+                if not self._without(worker, key):
+                    self._wait(key, first=True)
         for key in self.late.pop(worker, ()):  # given up for good
             if key not in self.done and key in self.pending:
                 self._wait_no_more(key)

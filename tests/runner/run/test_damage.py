@@ -38,7 +38,13 @@ COMMANDS = {  # and how many damages each gets
     "intervals": (["run", "study.yaml", "--no-report"], 20),
 }
 STUDIES = {"detailed": DETAILED, "streams": DETAILED, "intervals": INTERVALS}
-OF_THE_RUN = ("manifest.json", "simulator.json", "units.jsonl", "units.parquet")  # how it was made, not what came out
+OF_THE_RUN = (
+    "manifest.json",
+    "simulator.json",
+    "status.json",
+    "units.jsonl",
+    "units.parquet",
+)  # how it was made, not what came out
 
 
 @pytest.fixture(autouse=True)

