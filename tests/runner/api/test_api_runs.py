@@ -68,7 +68,8 @@ def test_output_is_what_the_command_writes(study, cli, tmp_path) -> None:
     assert outcome.status == 0, outcome.err
     one, other = tmp_path / "by-python", tmp_path / "by-command"
     assert files(one) == files(other)
-    differing = {"manifest.json", "simulator.json", "status.json", "units.jsonl", "units.parquet"}  # host time, what was reused
+    # host time, what was reused
+    differing = {"manifest.json", "simulator.json", "status.json", "units.jsonl", "units.parquet"}
     for name in files(one) - differing:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 

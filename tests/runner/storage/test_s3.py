@@ -19,7 +19,15 @@ from manyscale.runner.storage.address import located
 from manyscale.runner.storage.remote import remote
 
 pytestmark = pytest.mark.slow
-OF_THE_RUN = {"manifest.json", "simulator.json", "units.jsonl", "units.parquet", "files.json", "points.jsonl"}
+OF_THE_RUN = {
+    "manifest.json",
+    "simulator.json",
+    "status.json",
+    "units.jsonl",
+    "units.parquet",
+    "files.json",
+    "points.jsonl",
+}
 
 
 def figures(directory: Path) -> dict[str, bytes]:

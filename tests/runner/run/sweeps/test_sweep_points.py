@@ -63,7 +63,15 @@ def run(cli: Callable, study: Path) -> Callable:
 
 def contents(directory: Path) -> dict[str, bytes]:
     """What must be equal of two runs of a sweep: all but what the simulation itself took, and how it was called."""
-    own = ("manifest.json", "simulator.json", "units.jsonl", "units.parquet", "report.html", "plotly.min.js")
+    own = (
+        "manifest.json",
+        "simulator.json",
+        "status.json",
+        "units.jsonl",
+        "units.parquet",
+        "report.html",
+        "plotly.min.js",
+    )
     files = point_files.read_folder(directory)
     return {name: content for name, content in files.items() if name not in own}
 
