@@ -26,8 +26,10 @@ def refusing(status: int, code: str, headers: Mapping[str, str] | None = None) -
                 self.send_header(name, value)
             self.send_header("Content-Type", "application/xml")
             self.send_header("Content-Length", str(len(body)))
+            self.send_header("Connection", "close")  # bodies in pieces are not read
             self.end_headers()
             self.wfile.write(body)
+            self.close_connection = True
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _refuse  # noqa: N815
 
