@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from manyscale.models.kernels.team import Team, TeamBrokenError
-from manyscale.runner.errors import RunError
+from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.registry import lookup
 
 Arrays: TypeAlias = dict[str, np.ndarray]
@@ -92,13 +92,13 @@ def unit_function(kind: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]],
 
 
 def compute(unit: WorkUnit, shared: Mapping[str, Any], *team: Team) -> tuple[Outcome, Arrays]:
-    """Run a unit here, as a member of ``team`` if one is given. A ValueError of the model becomes a failed outcome;
-    anything else is a defect and is raised."""
+    """Run a unit here, as a member of ``team`` if one is given. A ValueError of the model becomes a failed outcome, and
+    so does what the user can mend (a limit of the environment); anything else is a defect and is raised."""
     begin = time.thread_time()
     try:
         inputs = {name: shared[source] for name, source in unit.inputs.items()}
         arrays = unit_function(unit.kind)(unit.parameters, inputs, *team)
-    except ValueError as error:
+    except (ValueError, UserError) as error:
         return Outcome(unit.key, time.thread_time() - begin, str(error)), {}
     return Outcome(unit.key, time.thread_time() - begin), arrays
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.models.workload.notes import Note, to_json
-from manyscale.runner import kept
+from manyscale.runner import kept, limits
 from manyscale.runner.run.pipeline import Simulated
 
 _DRAW_WITH: Final = ("numpy", "pandas", "plotly", "pyarrow")
@@ -103,7 +103,8 @@ def _copy(record: Path, directory: Path) -> bool:
             if (kept.checksum(here) if is_same else kept.copied(made, here)) != checksum:
                 kept.tell(made, "is damaged")
                 return False
-    except OSError:  # what the record names is gone
+    except OSError as error:  # what the record names is gone
+        limits.refuse(error, directory, "written")
         return False
     return True
 

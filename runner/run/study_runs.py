@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from manyscale.models.workload import Workload
-from manyscale.runner import kept
+from manyscale.runner import kept, limits
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import InterruptedRunError, RunError, UserError, WrongKeyError, placed
 from manyscale.runner.notes import admit
@@ -38,6 +39,10 @@ from manyscale.runner.storage.directories import published
 from manyscale.runner.study import Study, Sweep, parse_study, point_place
 from manyscale.runner.study.traces import read_workload, with_shipped
 
+FILES_OF_PACKED_POINT = 2
+FILES_OF_POINT = 8  # without pages and traces
+LEAST_FILE_BYTES = 512
+BYTES_OF_OPERATION = 24  # of a replay: what precedes it, and when it begins and ends
 MOST_CHECKED = 1_000  # points of a large sweep that are prepared before any is predicted
 
 
@@ -170,6 +175,7 @@ def _run_one(asked: _Asked) -> Run:
     shows = Shown(options.report, True, options.self_contained, options.traces)
     point = asked.points(shows).prepare(0)
     chosen = choose_executor(options.executor, [point], options.address, options.host)
+    _check_limits(asked, chosen, 1, packs=False)
     is_new = options.output is None or not os.path.exists(options.output)
     directory = rundir.new_directory(options.output, asked.name, options.resume, publishes=True)
     filled = resolved_point(point.case)  # with all of the target, so that a finished run can be resumed
@@ -220,6 +226,7 @@ def _run_sweep(asked: _Asked) -> Run:
     if checked:
         some = list(checked.values())
         chosen = choose_executor(options.executor, some, options.address, options.host, number - len(known))
+    _check_limits(asked, chosen, number - len(known), packs=packs)
     if before is None:
         directory = rundir.new_directory(options.output, asked.name, options.resume, publishes=True)
     command = rundir.read_manifest(directory)["command"] if before is not None else rundir.command_line()
@@ -256,6 +263,18 @@ def _stamp(resolved: Mapping[str, Any], inputs: Mapping[str, str], points: Point
     """Of all that the files of points follow from, beside their numbers."""
     versions = {name: each for name, each in rundir.versions().items() if name != "ray"}
     return kept.checksum_of_text(json.dumps([resolved, inputs, versions, points.packs]))
+
+
+def _check_limits(asked: _Asked, chosen: str, number: int, *, packs: bool) -> None:
+    """Compare what ``number`` points take at least with what there is. Raises LimitError."""
+    files = number * (FILES_OF_PACKED_POINT if packs else FILES_OF_POINT)
+    needs = (
+        limits.Needs(asked.options.output or Path("runs"), "the run", "-o", files, files * LEAST_FILE_BYTES),
+        limits.Needs(asked.cache, "the cache", "--cache", 0 if packs else 2 * number),
+    )
+    memory = BYTES_OF_OPERATION * asked.workload.num_operations
+    for line in limits.at_start(needs, memory, uses_ray=chosen == "ray"):
+        print(f"manyscale: {line}", file=sys.stderr, flush=True)
 
 
 def _executor(chosen: str, options: Options) -> Any:

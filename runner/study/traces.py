@@ -20,7 +20,7 @@ from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, 
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.phase_times import by_clock, without_clocks
 from manyscale.models.workload.polls import without_polls
-from manyscale.runner import kept, shipped
+from manyscale.runner import kept, limits, shipped
 from manyscale.runner.errors import UserError, WrongKeyError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import workload_folder
@@ -252,6 +252,7 @@ def _keep(workload: Workload, copy: Path) -> None:
         kept.seal_folder(temporary)
         kept.install(temporary, copy)
     except OSError as error:
+        limits.refuse(error, copy.parent, "written")
         raise UserError(
             f"{copy.parent}: the cache cannot be written ({error.strerror or error}); name another with --cache DIR"
         ) from None

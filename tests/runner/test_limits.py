@@ -8,14 +8,16 @@ import resource
 import subprocess
 import sys
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from manyscale.runner import kept, limits
 from manyscale.runner.errors import UserError
+from manyscale.runner.run import study_runs
 
 LARGE = bytes(range(256)) * 1000  # is mapped
 SMALL = b"small"  # is read
@@ -244,3 +246,36 @@ def test_a_full_file_system_is_told_as_that(options: str, tmp_path: Path) -> Non
 def test_the_soft_limit_of_this_process_is_read() -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert f"{soft:,} files" in limits.in_words(OSError(errno.EMFILE, ""))
+
+
+@pytest.mark.slow
+def test_readers_of_what_is_kept_tell_limits(
+    cli: Callable, refused: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A workload and a launch whose files cannot be opened are not damaged: the same command works a moment later."""
+
+    def refuses(*_arguments: object, **_more: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    assert cli("convert", "lulesh-8", "-o", "workload").status == 0
+    assert cli("convert", "bfs-16", "-o", "launches").status == 0
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+    for trace, module, name in (("workload", pa, "memory_map"), ("launches", pq, "ParquetFile")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, refuses)
+            refused(cli("show", trace, "-o", f"shown-{trace}"), trace, "cannot be read: this process may open")
+    assert {path: path.read_bytes() for path in before} == before
+    assert cli("show", "launches", "-o", "shown").status == 0
+
+
+def test_a_run_that_finds_no_room_is_refused_before_it_begins(
+    cli: Callable, refused: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda _path: Room(100, 3, 10**6, 4096, 10**6))
+        refused(cli("run", "lulesh-8", "-o", "run"), "(inodes); remove some, or name another place with -o")
+    assert not (tmp_path / "run").exists()
+    assert cli("run", "lulesh-8", "-o", "run", "--no-report").status == 0
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len(files) >= study_runs.FILES_OF_POINT, "it takes at least as many as are asked for"
+    assert all(path.stat().st_size for path in files)

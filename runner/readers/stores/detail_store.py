@@ -21,6 +21,7 @@ import pyarrow as pa
 import zstandard
 
 from manyscale.models.workload.detail_tables import SEGMENTS_SCHEMA, DetailBatch
+from manyscale.runner import limits
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import unpacked
 from manyscale.runner.readers.stores import detail_columns as columns
@@ -48,6 +49,7 @@ class DetailStore:
             with self.path.open("rb") as file:
                 table = self._read_table(file)
         except OSError as error:
+            limits.refuse(error, self.path, "read")
             raise UserError(
                 f"{self.path}: cannot be read ({error.strerror or error}); trace the program again"
             ) from None
@@ -146,6 +148,7 @@ class DetailStore:
         try:
             return self.path.open("rb")
         except OSError as error:
+            limits.refuse(error, self.path, "read")
             raise UserError(f"{self.path}: cannot be read ({error.strerror or error})") from None
 
     def _read_table(self, file: IO[bytes]) -> bytes:

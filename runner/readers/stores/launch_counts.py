@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from manyscale.models.workload.columns import to_arrow, to_numpy
 from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.models.workload.launch_trace import StaticInstructions
-from manyscale.runner import kept
+from manyscale.runner import kept, limits
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.stores.static_columns import static_instructions, static_table
 
@@ -215,6 +215,7 @@ class CountedLaunches:
         return type(self), (self.folder,)
 
     def _damaged(self, error: Exception) -> UserError:
+        limits.refuse(error, self.folder, "read")
         return UserError(f"{self.folder}: the counts of launches are damaged ({error}); trace the program again")
 
     @property

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from manyscale.models.workload.columns import to_arrow, to_numpy
 from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructions
-from manyscale.runner import kept
+from manyscale.runner import kept, limits
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.stores.launch_counts import BlockCounts, copy_folder, counts_of_roots, head_of_counts
 from manyscale.runner.readers.stores.operation_words import WORDS, offsets, part_of_words, schema_of
@@ -250,6 +250,7 @@ class StoredLaunch:
         return pq.ParquetFile(self.folder / name).read()  # read_table imports pandas
 
     def _damaged(self, error: Exception) -> UserError:
+        limits.refuse(error, self.folder, "read")
         return UserError(f"{self.folder}: the stored launch is damaged ({error}); remove it and read the trace again")
 
     @property

@@ -16,6 +16,7 @@ import pyarrow as pa
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.models.workload.checks import RULES_VERSION
 from manyscale.models.workload.notes import Note, changes, from_json
+from manyscale.runner import limits
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import parse_json, read_json, refuse_special
 from manyscale.runner.readers.archive import tar_members
@@ -84,6 +85,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
         pa.ArrowException,
         WorkloadError,
     ) as error:
+        limits.refuse(error, header, "read")
         raise UserError(f"{header}: the workload is damaged ({error}); convert the original trace again") from None
     if not verify:
         workload.__dict__["digest"] = digest  # where cached_property keeps it

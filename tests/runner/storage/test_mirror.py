@@ -165,6 +165,7 @@ def test_many_results_are_looked_for_once(machine: Callable[[str], Path], monkey
     assert len(asked) == 40
 
 
+@pytest.mark.slow
 def test_a_run_without_an_address_loads_nothing_of_object_storage() -> None:
     code = (
         "import sys; from manyscale.runner.cli import main; main(['run', 'lulesh-8', '--dry-run']);"

@@ -19,7 +19,7 @@ import numpy as np
 from manyscale.models.node.instruction_stream import InstructionStream, decode
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import Detail
-from manyscale.runner import kept
+from manyscale.runner import kept, limits
 from manyscale.runner.cache import default_cache
 from manyscale.runner.predict.memory.phase_streams import opened
 from manyscale.runner.readers.stores.detail_store import DetailStore
@@ -55,12 +55,13 @@ class StreamPart:
         if not kept.is_whole(folder):
             self._write(folder, executions, accesses)
         starts = (np.concatenate(([0], np.cumsum(each))) for each in (self.num_executions, self.num_accesses))
-        return InstructionStream(
-            self.first,
-            _read_only(np.memmap(folder / "blocks", np.int32, "r", shape=(max(1, executions),))),
-            _read_only(np.memmap(folder / "addresses", np.uint64, "r", shape=(max(1, accesses),))),
-            *starts,
-        )
+        try:
+            blocks = np.memmap(folder / "blocks", np.int32, "r", shape=(max(1, executions),))
+            addresses = np.memmap(folder / "addresses", np.uint64, "r", shape=(max(1, accesses),))
+        except OSError as error:
+            limits.refuse(error, folder, "read")
+            raise
+        return InstructionStream(self.first, _read_only(blocks), _read_only(addresses), *starts)
 
     def _write(self, folder: Path, executions: int, accesses: int) -> None:
         """Decode to ``folder``, which appears only when it is whole. O(executions + accesses)."""
@@ -89,6 +90,7 @@ class StreamPart:
             kept.seal_folder(made)
             kept.install(made, folder)
         except OSError as error:
+            limits.refuse(error, folder, "written")
             raise ValueError(f"{folder}: cannot be written ({error.strerror})") from None
         finally:
             shutil.rmtree(made, ignore_errors=True)
