@@ -149,7 +149,9 @@ def test_a_cache_that_fills_up_holds_no_halves(cli, private_cache, tmp_path, mon
     monkeypatch.setattr(workload_folder, "write", fill_up)
     outcome = cli("run", "--workload", "t.txt", "--target", "laptop", "-o", "out")
     assert outcome.status == 2
-    assert outcome.err.startswith(f"manyscale: {private_cache}/workloads: the cache cannot be written (No space left")
+    assert outcome.err.startswith(
+        f"manyscale: {private_cache}/workloads: cannot be written: its file system is full; make room"
+    )
     assert list((private_cache / "workloads").iterdir()) == []
     assert not (tmp_path / "out").exists()
 
