@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from conftest import KEYS  # type: ignore[import-not-found]
@@ -237,3 +242,48 @@ def test_a_run_is_read_while_it_is_written(bucket: str, on: Callable, monkeypatc
         directories.fetch(other, again=True)
         assert (other / "units.jsonl").read_text() == '{"line": 0}\n{"line": 1}\n{"line": 2}\n'
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+
+
+def test_workers_that_share_no_folder_use_the_bucket_directly(bucket: str, on: Callable, tmp_path: Path) -> None:
+    """A Ray node whose cache directory is another one: results and points that it makes do not travel through the
+    driver, whose copy has none of them."""
+    pytest.importorskip("ray")
+    study = tmp_path / "study.yaml"
+    study.write_text("workload: {path: lulesh-8}\ntarget: marenostrum3\nsweep: {cpu_ratio: [1, 1.1, 1.2, 1.3]}\n")
+    assert on("calm", "run", study, "-o", "local", "--no-report").status == 0
+    temporary = Path(tempfile.mkdtemp(prefix="ray-storage-", dir="/tmp"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "node"), "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=2", "--include-dashboard=false"]
+    ray += ["--object-store-memory=100000000", f"--temp-dir={temporary}", "--head", f"--port={port}"]
+    node = subprocess.Popen(ray, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        _wait_for(port)
+        run = f"{bucket}/runs/sweep"
+        command = [sys.executable, "-m", "manyscale", "run", str(study), "-o", run, "--cache", f"{bucket}/cache"]
+        command += ["--no-report", "--address", f"127.0.0.1:{port}", "--workers", "2"]
+        driver = {**environment, "XDG_CACHE_HOME": str(tmp_path / "driver")}
+        done = subprocess.run(command, env=driver, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert fetched(run) == figures(tmp_path / "local")
+        copies = tmp_path / "driver" / "manyscale" / "remote"
+        assert not list(copies.rglob("points/*/stats.json")), "the driver wrote none"
+        assert len(list((tmp_path / "node" / "manyscale" / "remote").rglob("points/*/stats.json"))) == 4
+        assert [name for name in names(f"{bucket}/cache") if name.startswith("units/")]
+        assert not list((copies / quote(f"{bucket}/cache", safe="") / "units").rglob("*.arrow"))
+    finally:
+        os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(600):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+            return
+        except OSError:
+            threading.Event().wait(0.1)
+    raise AssertionError("the node did not start")
