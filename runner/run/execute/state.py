@@ -162,8 +162,8 @@ class RunState:
         worker would be; never of the fastest."""
         seconds, waiting = self.pace.seconds(worker, unit), self.pending_seconds
         others = self.pace.total_speed - self.pace.speed(worker)
-        if seconds is None or waiting is None or others <= 1e-9:
-            return False
+        if seconds is None or waiting is None or others <= 1e-9 or self.units_per_call == 1:
+            return False  # where a call is one unit, nothing can be moved away from one who is busy for long
         there = seconds * self.pace.speed(worker) / self.pace.fastest
         return seconds > _TOO_SLOW * (waiting / others + there)
 

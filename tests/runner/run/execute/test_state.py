@@ -291,6 +291,8 @@ class Run(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "state"):
             return
+        for worker in range(self.num_workers):  # nobody is left to whom the last one could leave units
+            self.fail(self.state.worker_lost(worker, "gone"))
         while batch := self.state.next_batch(99):
             self.taken.extend(keys(batch))
         for key in list(self.state.copies):
