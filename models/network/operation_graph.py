@@ -219,12 +219,16 @@ def link(
     """Edges as (num_required, first, middle, target), of each vertex in the given order. O(vertices + edges)."""
     is_candidate = when == CANDIDATE
     num_required = np.bincount(after[~is_candidate], minlength=num_vertices).astype(np.int32)
-    group = 2 * before.astype(np.int64) + (when != ON_START)
-    bounds = np.zeros(2 * num_vertices + 1, np.int64)
-    np.cumsum(np.bincount(group, minlength=2 * num_vertices), out=bounds[1:])
+    edge = np.where(is_candidate, -1 - after, after).astype(np.int32, copy=False)
+    del is_candidate
+    number = np.int32 if max(2 * num_vertices, len(before)) < 2**31 - 1 else np.int64
+    group: np.ndarray = 2 * before.astype(number) + (when != ON_START)
+    bounds = np.zeros(2 * num_vertices + 1, number)
+    np.cumsum(np.bincount(group, minlength=2 * num_vertices), out=bounds[1:], dtype=number)
     target = np.empty(len(before), np.int32)
-    _group_edges(group, np.where(is_candidate, -1 - after, after).astype(np.int32), bounds.copy(), target)
-    return num_required, bounds[0::2].copy(), bounds[1::2].copy(), target
+    first, middle = bounds[0::2].copy(), bounds[1::2].copy()
+    _group_edges(group, edge, bounds, target)
+    return num_required, first, middle, target
 
 
 @allocation_free

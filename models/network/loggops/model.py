@@ -80,16 +80,17 @@ def replay(program: Program, compute_ps: np.ndarray, network: Network, placement
         raise ValueError(f"compute_ps has shape {compute_ps.shape}, not ({num_operations},)")
     compute_ps = compute_ps.view()
     compute_ps.flags.writeable = False
-    costs = message_costs(program, network, placement.node_of_rank)
+    message = _messages(program, message_costs(program, network, placement.node_of_rank))
     if program.graph is not None:
-        return _replay_graph(program, program.graph, compute_ps, costs)
+        return _replay_graph(program, program.graph, compute_ps, message)
     lowered = lower(program, compute_ps, gate_cost_ps(program.gates, network.latency_ps, network.ps_per_byte))
     any_of = np.full(lowered.graph.num_vertices if len(lowered.any_vertex) else 0, -1, np.int32)
     with_vertex = np.flatnonzero(lowered.any_vertex >= 0)
     any_of[lowered.any_vertex[with_vertex]] = with_vertex
     times, num_unreceived = _run(
-        program, lowered.graph, lowered.duration_ps, costs, any_of, program.candidate_offsets, lowered.candidates
+        program, lowered.graph, lowered.duration_ps, message, any_of, program.candidate_offsets, lowered.candidates
     )
+    del message
     end_ps, place, finished = strand_times(program, lowered, times)
     if not finished.all():
         raise ReplayError(deadlock(program, place, finished))
@@ -143,28 +144,33 @@ def message_costs(program: Program, network: Network, node_of_rank: np.ndarray) 
     return MessageCosts(flight, sending, receiving, gap, is_eager)
 
 
+def _messages(program: Program, costs: MessageCosts) -> np.ndarray:
+    """Costs of all messages as the kernel takes them."""
+    message = np.empty(program.num_messages, MESSAGE)
+    message["destination"], message["is_eager"] = program.destination, costs.is_eager
+    message["flight"], message["gap"] = costs.flight_ps, costs.gap_ps
+    message["send"], message["receive"] = costs.send_ps, costs.receive_ps
+    return message
+
+
 def _run(
     program: Program,
     graph: OperationGraph,
     duration_ps: np.ndarray,
-    costs: MessageCosts,
+    message: np.ndarray,
     any_of: np.ndarray,
     candidate_offsets: np.ndarray,
     candidates: np.ndarray,
 ) -> tuple[np.ndarray, int]:
     """Times of the vertices (see loggops_kernel), and how many messages nobody receives."""
-    message = np.empty(program.num_messages, MESSAGE)
-    message["destination"], message["is_eager"] = program.destination, costs.is_eager
-    message["flight"], message["gap"] = costs.flight_ps, costs.gap_ps
-    message["send"], message["receive"] = costs.send_ps, costs.receive_ps
     return run_graph(graph, duration_ps, (any_of, candidate_offsets, candidates), message, program.num_ranks)
 
 
-def _replay_graph(program: Program, graph: OperationGraph, compute_ps: np.ndarray, costs: MessageCosts) -> Timeline:
+def _replay_graph(program: Program, graph: OperationGraph, compute_ps: np.ndarray, message: np.ndarray) -> Timeline:
     if np.any(compute_ps[graph.kind != CALCULATION]):
         raise ValueError("compute before a send, a receive or a wait of a graph of operations; give it its own vertex")
     none = np.empty(0, np.int32)
-    times, num_unreceived = _run(program, graph, compute_ps, costs, none, np.zeros(1, np.int64), none)
+    times, num_unreceived = _run(program, graph, compute_ps, message, none, np.zeros(1, np.int64), none)
     if np.any(times[ENDED] < 0):
         raise ReplayError(_stuck(program, graph, times))
     if num_unreceived:

@@ -57,8 +57,8 @@ class StrandGraph:
     """The graph of a program, and where its parts went: ``duration_ps`` per vertex; the vertex per message's ``send``
     and ``receive``, per open receive (``opened``), per wait-any (``any_vertex``), per operation's compute
     (``calculation``, -1: none) and per strand the one from which another strand starts it (``start``, -1: none).
-    ``candidates`` are the vertices of the program's candidates (-1: none). Gates are the first vertices. ``before``,
-    ``after`` and ``when`` (Edge) are the edges, in the order in which the vertices were made."""
+    ``candidates`` are the vertices of the program's candidates (-1: none). Gates are the first vertices. ``edges``:
+    (before, after, when: Edge), in the order in which the vertices were made, where they were asked for."""
 
     graph: OperationGraph
     duration_ps: np.ndarray
@@ -69,12 +69,10 @@ class StrandGraph:
     calculation: np.ndarray
     start: np.ndarray
     candidates: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    when: np.ndarray
+    edges: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
 
-def lower(program: Program, compute_ps: np.ndarray, gate_ps: np.ndarray) -> StrandGraph:
+def lower(program: Program, compute_ps: np.ndarray, gate_ps: np.ndarray, *, keep_edges: bool = False) -> StrandGraph:
     """The graph of a program whose operation i is preceded by ``compute_ps[i]`` (int64), and whose gate g opens
     ``gate_ps[g]`` after the last has entered."""
     count = np.bincount(program.step & ACTION, minlength=len(Step))
@@ -113,7 +111,7 @@ def lower(program: Program, compute_ps: np.ndarray, gate_ps: np.ndarray) -> Stra
     queue, source, tag = (_numbers(num_vertices) for _ in range(3))
     _queue_messages(program, made, queue, source, tag)
     kept, edge = slice(num_vertices), made.edge[:num_edges]
-    before, after, when = edge["before"].copy(), edge["after"].copy(), edge["when"].astype(np.uint8)
+    before, after, when = edge["before"], edge["after"], edge["when"]
     graph = OperationGraph(
         made.kind[kept],
         made.rank[kept],
@@ -126,7 +124,7 @@ def lower(program: Program, compute_ps: np.ndarray, gate_ps: np.ndarray) -> Stra
     )
     return StrandGraph(
         graph, made.duration_ps[kept], made.send, made.receive, made.opened, made.any_vertex, made.calculation,
-        made.start, made.candidates, before, after, when,
+        made.start, made.candidates, (before, after, when) if keep_edges else None,
     )  # fmt: skip
 
 

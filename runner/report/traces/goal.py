@@ -144,7 +144,9 @@ def _from_program(workload: Workload, program: Program) -> _Schedule:
         raise UserError(f"{workload.name}: it waits for any of several requests, which GOAL cannot say")
     if len(program.gate_size):
         raise UserError(f"{workload.name}: collectives that cost what a formula says are no messages; choose a preset")
-    lowered = lower(program, _compute(workload), np.empty(0, np.int64))
+    lowered = lower(program, _compute(workload), np.empty(0, np.int64), keep_edges=True)
+    assert lowered.edges is not None
+    before, after, when = lowered.edges
     graph = lowered.graph
     kind, size = graph.kind.copy(), lowered.duration_ps.copy()
     peer, tag = np.zeros(len(kind), np.int32), np.zeros(len(kind), np.int64)
@@ -178,8 +180,8 @@ def _from_program(workload: Workload, program: Program) -> _Schedule:
     ):
         if np.any(count):
             remarks.append(f"{np.count_nonzero(count)} {what}")
-    on_start = lowered.when == ON_START
-    return _Schedule(kind, graph.rank, size, peer, tag, lowered.before, lowered.after, on_start, tuple(remarks))
+    on_start = when == ON_START
+    return _Schedule(kind, graph.rank, size, peer, tag, before, after, on_start, tuple(remarks))
 
 
 def _tags(workload: Workload, program: Program) -> np.ndarray:
