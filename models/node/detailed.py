@@ -34,7 +34,7 @@ from manyscale.models.node.scheduler.held_data import HeldData
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import new_scheduler, why_stuck
 from manyscale.models.workload import Workload, WorkloadError
-from manyscale.models.workload.notes import Note
+from manyscale.models.workload.notes import Note, changes
 
 NAME = "detailed"
 VERSION = 1
@@ -117,7 +117,7 @@ class NodeSimulation:
         _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
         cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
         found = [code or kept_core_code(workload, needed(each.core, "node.core")) for each in node.of_kinds]
-        self.notes = found[0][1]
+        self.notes = (*found[0][1], *_of_window(window_cycles))
         self._first_core = first_core
         speeds = node.core_speeds[first_core : first_core + num_cores]
         self._speed = np.array(speeds) if speeds else None
@@ -243,6 +243,18 @@ def last_cache_of(node: Node, num_cores: int, first_core: int = 0) -> np.ndarray
     caches = list(data_caches(node.caches).values())
     shared = caches[-1].shared_by_cores if caches else node.cores_per_socket
     return ((first_core + np.arange(num_cores)) // shared - first_core // shared).astype(np.int32)
+
+
+def _of_window(cycles: int) -> tuple[Note, ...]:
+    """A note where cores go ahead of each other."""
+    if not cycles:
+        return ()
+    text = (
+        f"cores go up to {cycles} cycles ahead of others where their first caches have what they ask for: a line that "
+        "another core takes away may have been used before (on six programs 1.1 % of the time at worst, "
+        "else 0.002 %)"
+    )
+    return (changes("cores-go-ahead", text, "detailed.window"),)
 
 
 def _check(

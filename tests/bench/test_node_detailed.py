@@ -24,10 +24,10 @@ NOISE = 1.3
 CORES, COUNT = 16, 100_000
 
 
-@pytest.mark.parametrize(("stream", "millions"), [("friendly", 15), ("hostile", 6)])
-def test_accesses_per_second(stream: str, millions: float) -> None:
+@pytest.mark.parametrize(("stream", "millions", "faster"), [("friendly", 15, 1.3), ("hostile", 6, 0.9)])
+def test_accesses_per_second(stream: str, millions: float, faster: float) -> None:
     """Friendly: 24 lines per core again and again. Hostile: random lines of 4 MiB per core, hardly one of which is in a
-    cache. The stream is decoded before: what is measured is the simulation."""
+    cache. The stream is decoded before: what is measured is the simulation. ``faster``: where cores may go ahead."""
     program = blocks([load(8), Op(), load(10), Op(Kind.fp_add, (32,), (32,)), store(8), Op(Kind.branch)])
     if stream == "friendly":
         addresses = np.resize(np.arange(3 * 64) * 8, 3 * COUNT)
@@ -48,3 +48,4 @@ def test_accesses_per_second(stream: str, millions: float) -> None:
     )
     print(f"{UNIT} sorts {unit:.2f} s")
     assert speed * unit >= millions * 1e6 / NOISE
+    assert taken[0] / taken[100] >= faster / NOISE

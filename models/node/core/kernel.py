@@ -37,7 +37,7 @@ from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.node.core.code import LOAD, NUM_REGISTERS, RESULT, CoreCode
 from manyscale.models.node.core.kinds import code_of_kinds, limits_of
-from manyscale.models.node.memory.kernel import access, read_sets_soon
+from manyscale.models.node.memory.kernel import access, is_own, read_sets_soon
 from manyscale.models.node.memory.system import clock_of
 from manyscale.models.node.private_stacks import CORE_SHIFT
 
@@ -232,6 +232,26 @@ def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
+def _address_of(cores, core, node):  # type: ignore[no-untyped-def]
+    """What the access of ``node`` asks for. O(1)."""
+    c = cores.core[core]
+    address = cores.stream.addresses[c.access + node.row]
+    own = address - c.stack < c.stack_bytes
+    return address + (np.uint64(core) << np.uint64(CORE_SHIFT)) if own else address
+
+
+@inner_inlined
+def _nobody_notices(cores, mem, core, node):  # type: ignore[no-untyped-def]
+    """Whether the access of ``node`` is the core's own matter: see ``is_own``. O(ways) for each line."""
+    shift, address = np.uint64(cores.limits[core].line_shift), _address_of(cores, core, node)
+    last = np.int64((address + np.uint64(max(node.bytes, 1) - 1)) >> shift)
+    own = True
+    for line in range(np.int64(address >> shift), last + 1):
+        own &= is_own(mem, core, line, node.kind != LOAD)
+    return own
+
+
+@inner_inlined
 def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
     """The access of ``node``, which entered the reorder buffer at ``entered``. O(terms) and the memory's cost."""
     c, limits = cores.core[core], cores.limits[core]
@@ -241,9 +261,7 @@ def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
     if limits.tail:
         request = max(request, plain)
     addresses = cores.stream.addresses
-    address = addresses[c.access + node.row]
-    if address - c.stack < c.stack_bytes:
-        address += np.uint64(core) << np.uint64(CORE_SHIFT)
+    address = _address_of(cores, core, node)
     is_store = node.kind != LOAD
     line = np.int64(address >> np.uint64(limits.line_shift))
     last = np.int64((address + np.uint64(max(node.bytes, 1) - 1)) >> np.uint64(limits.line_shift))
@@ -347,9 +365,10 @@ def begin_block(cores, core):  # type: ignore[no-untyped-def]
 
 
 @separate
-def step(cores, mem, core, until_cycle):  # type: ignore[no-untyped-def]
+def step(cores, mem, core, until_cycle, ahead_cycle):  # type: ignore[no-untyped-def]
     """The core goes on until its next access would enter at ``until_cycle`` or later: False; or until its piece ends:
-    True. ``core[core].cycle`` is when. O(accesses and executions on the way)."""
+    True. ``core[core].cycle`` is when. Up to ``ahead_cycle`` it goes on with accesses that no other core notices, if
+    that is later. O(accesses and executions on the way)."""
     c = cores.core[core]
     while True:
         while c.node == c.end_node:
@@ -372,7 +391,7 @@ def step(cores, mem, core, until_cycle):  # type: ignore[no-untyped-def]
             enters = enters_at(cores, core, node, block)
             c.base = max(c.base, enters - node.offset * block.slot)
             c.cycle = enters
-            if enters >= until_cycle:
+            if enters >= until_cycle and (enters >= ahead_cycle or not _nobody_notices(cores, mem, core, node)):
                 c.is_ready = 1
                 return False
         c.is_ready = 0

@@ -303,6 +303,18 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
     return done
 
 
+@inner_inlined
+def is_own(mem, core, line, is_store):  # type: ignore[no-untyped-def]
+    """Whether an access of the core changes nothing that others see, nor waits for anything of theirs: its first cache
+    holds the line and, of a store, nobody else does; and no prefetcher follows. O(ways)."""
+    first = level_of(mem, core, 0)
+    begin = set_begin(first, mem.first_slot[core, 0], line)
+    place = find(mem.tag, begin, first.ways, line)
+    if place == begin + np.uint64(first.ways) or first.streams:
+        return False
+    return not (is_store and mem.tag[place] & SHARED)
+
+
 @inner
 def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
     """An access without time, and not counted. As ``access``."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "sampled-region"
 LINES: Final = "region-lines"
-VERSION: Final = 6  # raised when results change, by a change of any model that a region is simulated with, too
+VERSION: Final = 7  # raised when results change, by a change of any model that a region is simulated with, too
 _WEIGHTS: Final = (30, 10)  # simulated operations per instruction: in detail, to find lines
 
 

@@ -15,9 +15,9 @@ class DetailedChoice(Strict):
     simulated ``cold``; ``warm``, as if the same phases had run before, as far as the lines that instances use tell; or
     as a simulation of the same phases before leaves them (``rerun``; for ``cpu: interval`` the same as warm).
     ``request``: when a memory instruction asks the
-    caches, see node/core/kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is strict order,
-    more is faster and biased. ``creation``: what creates task instances or enters loops takes its ``traced`` time, or
-    none (``free``): then no core waits for it, and what cores and memory do shows."""
+    caches, see node/core/kernel.py. ``window``: by how many cycles a core may go ahead of others while
+    its first cache has what it asks for; 0 is strict order. ``creation``: what creates task instances or enters loops
+    takes its ``traced`` time, or none (``free``): then no core waits for it, and what cores and memory do shows."""
 
     caches: Literal["cold", "warm", "rerun"] = "warm"
     """The caches where simulation begins: `cold`; `warm`, as if the same phases had run before; or `rerun`, as a
@@ -27,7 +27,9 @@ class DetailedChoice(Strict):
     request: Literal["insertion", "tail"] = "insertion"
     """When a memory instruction asks the caches: at its `insertion` into the reorder buffer or at its `tail`."""
     window: Annotated[int, Field(ge=0)] = 0
-    """The cycles by which a core may run ahead of others. 0 is the strict order of time; more is faster and biased."""
+    """The cycles by which a core may go ahead of others while its first cache has what it asks for. 0 is the strict
+    order of time; 100 takes half to nine tenths of the CPU time, and lets a line be used shortly after another core
+    took it."""
 
     def is_used(self, study: Any, features: Collection[str]) -> bool:
         """Whether a run with these features reads it."""

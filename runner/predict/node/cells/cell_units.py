@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from manyscale.runner.predict.node.cells.task_sampling import Found
 
 KIND: Final = "node-cell"
-VERSION: Final = 22  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 23  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 READ_IN_DETAIL: Final = READ_OF_NODE | {"core_kinds"}
 LEAST_SHARE: Final = 0.01  # of all instructions
