@@ -7,8 +7,12 @@ from typing import Final
 
 from manyscale.runner.errors import UserError
 
-INSTALL: Final = {"ray": "pip install 'manyscale[ray]'", "plotly": "pip install plotly"}
-_NAMES: Final = {"ray": "Ray", "plotly": "Plotly"}
+INSTALL: Final = {
+    "aiohttp": "pip install 'manyscale[cluster]'",
+    "ray": "pip install 'manyscale[ray]'",
+    "plotly": "pip install plotly",
+}
+_NAMES: Final = {"aiohttp": "Ray's client of jobs", "ray": "Ray", "plotly": "Plotly"}
 
 
 def is_installed(package: str) -> bool:

@@ -31,6 +31,7 @@ from manyscale.runner.version import __version__
 GROUPS: Final = {  # by what a user wants, in the order of --help; a file is named like its command, with _ for -
     "predict a time": {
         "run": "predict a study's time and write its run directory",
+        "submit": "have a Ray cluster run a study, from a machine that is no node of it",
         "what-if": "predict a study or a run again under other assumptions, and compare",
         "scaling": "say how the time changes with the number of cores or ranks",
         "predict": "predict hit rates and time at input sizes that never ran",

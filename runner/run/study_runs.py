@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import outputs, pipeline, rendered, script, standing
 from manyscale.runner.run.execute.choice import choose_executor
+from manyscale.runner.run.execute.ending import last_step
 from manyscale.runner.run.execute.execution import Counts, Execution
 from manyscale.runner.run.execute.host_time import HostTime
 from manyscale.runner.run.results import Result
@@ -307,7 +310,8 @@ def _attempt(asked: _Asked, directory: Path, resolved: Mapping[str, Any], is_new
         rundir.write_yaml(directory / rundir.RESOLVED, resolved)
         rundir.write_manifest(directory, "running", *of_manifest)
         journal = rundir.Journal(directory)
-        yield journal
+        with last_step(partial(_interrupted, directory, of_manifest)):
+            yield journal
         status = "complete"
     except KeyboardInterrupt as stop:
         status = "interrupted"
@@ -342,6 +346,13 @@ def _end(
     simulator = {"executor": chosen, **figures, "units": units}
     rundir.write_atomically(directory / "simulator.json", json.dumps(simulator, indent=1) + "\n")
     return figures
+
+
+def _interrupted(directory: Path, of_manifest: tuple[Any, ...]) -> str:
+    """Where a cluster's head is lost, and this process with it; returns what goes on with the run."""
+    with suppress(OSError):
+        rundir.write_manifest(directory, "interrupted", *of_manifest)
+    return shlex.join(["manyscale", "run", "--resume", "-o", address.shown(directory)])
 
 
 def _accepted_before(options: Options) -> list[str]:

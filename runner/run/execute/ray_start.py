@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import sys
 import sysconfig
 import tempfile
@@ -18,12 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.run.execute.ray_join import check_admission, check_reachable, not_joined
+from manyscale.runner.run.execute.ray_watch import HeadWatch
 from manyscale.runner.run.execute.ray_workers import first_line
 
-CONNECT_TIMEOUT_SECONDS: Final = 5.0
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _own_authentication: Final[dict[str, str]] = {}  # empty until a cluster of our own is started
-_HOW_TO_START: Final = "start one with: ray start --head --port=6379"
 
 
 class Connection:
@@ -37,8 +36,9 @@ class Connection:
         self._num_cpus, self._object_store_bytes, self._temp_dir = num_cpus, object_store_bytes, temp_dir
         self._owned_temp_dir: Path | None = None
         self._owns_ray = False
+        self._watch: HeadWatch | None = None
         if address not in ("local", "auto"):
-            _check_reachable(address)
+            check_reachable(address)
 
     @property
     def can_grow(self) -> bool:
@@ -73,16 +73,19 @@ class Connection:
                         **quiet,
                     )
             else:
+                check_admission(self.address)
                 ray.init(self.address, **quiet)
         except BaseException as error:  # SystemExit included: so Ray ends where a port answers but not as Ray
             ray.shutdown()
             self._remove_temp_dir()
-            if isinstance(error, KeyboardInterrupt):
+            if isinstance(error, (KeyboardInterrupt, UserError)):
                 raise
             if self.address == "local":
                 raise RunError(f"Ray did not start ({first_line(error)}); run with --executor local") from None
-            raise UserError(_not_joined(self.address, error)) from None
+            raise UserError(not_joined(self.address, error)) from None
         self._owns_ray = True
+        if self.address != "local":
+            self._watch = HeadWatch(ray.get_runtime_context().gcs_address)
 
     def _choose_temp_dir(self) -> str | None:
         """Ray's folder for sockets and logs: named by the host file or RAY_TMPDIR, else one that goes with the
@@ -104,6 +107,9 @@ class Connection:
 
     def close(self) -> None:
         """End Ray if it was started or joined here."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         if self._owns_ray:
             import ray
 
@@ -169,24 +175,3 @@ def _python_path() -> str:
     return os.pathsep.join(
         path for entry in sys.path if os.path.isdir(path := os.path.abspath(entry)) and path not in own
     )
-
-
-def _check_reachable(address: str) -> None:
-    """Raises UserError unless something listens at HOST:PORT; Ray itself would try for two minutes, then exit."""
-    host, separator, port = address.rpartition(":")
-    if "://" in address or not separator or not port.isdigit():
-        raise UserError(
-            f"{address!r} is not an address of a Ray cluster; write HOST:PORT, or auto for one on this machine"
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(f"{address}: no Ray cluster answers ({first_line(error)}); {_HOW_TO_START}") from None
-
-
-def _not_joined(address: str, error: BaseException) -> str:
-    if address == "auto":
-        return f"auto: no Ray cluster runs on this machine; {_HOW_TO_START}"
-    if isinstance(error, SystemExit):
-        return f"{address}: what answers there is no Ray cluster; name its head's port, {_HOW_TO_START}"
-    return f"{address}: the Ray cluster cannot be joined ({first_line(error)}); run manyscale on one of its nodes"

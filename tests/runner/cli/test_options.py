@@ -22,7 +22,7 @@ ONCE = {  # a word for one thing: the metavar that it has everywhere
     "--cache": "DIR", "--seed": "N",
 }  # fmt: skip
 THREADS = ("trace", "--workers")  # of the tracer: it has no executor
-WITHOUT_FIGURES = {"convert", "trace", "report", "view", "completion", "examples"}
+WITHOUT_FIGURES = {"convert", "trace", "report", "view", "completion", "examples", "submit"}
 
 
 def options_of(command: str) -> dict[str, argparse.Action]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import gzip
 import importlib.util
-import shlex
+import json
 import shutil
 import subprocess
 import sys
@@ -15,10 +17,12 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from manyscale.runner.cli import run as run_command
 from manyscale.runner.errors import UserError
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.run.execute.ray import RayExecutor
 
+DATA = Path(__file__).parents[4] / "tests" / "data"
 SHIPPED = Path(str(files("manyscale.cluster_configs").joinpath("host")))
 
 
@@ -159,12 +163,22 @@ def test_the_slurm_script_is_sound() -> None:
         assert found.returncode == 0, found.stdout
 
 
-def test_the_slurm_script_launches_the_study_it_is_given(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("words", "restarts", "finished"), [
+    (["my study.yaml", "-o", "out"], 0, ["my study.yaml", "-o", "out"]),
+    (["my study.yaml", "-o", "out"], 1, ["my study.yaml", "-o", "out", "--resume"]),
+    (["my study.yaml", "--output=nothing"], 1, ["my study.yaml", "--output=nothing"]),  # it had not begun
+    (["my study.yaml"], 0, ["my study.yaml", "-o", "manyscale-42"]),
+    (["--seed", "3", "my study.yaml", "-oout"], 2, ["--seed", "3", "my study.yaml", "-oout", "--resume"]),
+])  # fmt: skip
+def test_the_slurm_script_launches_the_study_it_is_given(
+    tmp_path: Path, words: list[str], restarts: int, finished: list[str]
+) -> None:
     """The script as Slurm would run it, each of its commands replaced by one that tells what it was called with."""
     commands = {
         "srun": 'echo "srun $*"',
         "scontrol": "printf 'node7\\nnode8\\n'",
         "python3": "echo secret",
+        "manyscale": '[ "$*" = "status out" ] || exit 2',
     }
     for name, body in commands.items():
         write(tmp_path / name, f"#!/bin/sh\n{body}\n").chmod(0o755)
@@ -177,69 +191,64 @@ def test_the_slurm_script_launches_the_study_it_is_given(tmp_path: Path) -> None
         "SLURM_JOB_NODELIST": "node[7-8]",
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_CPUS_PER_TASK": "48",
-    }
-    command = ["bash", str(SHIPPED / "slurm.sh"), "my study.yaml", "-o", "out"]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True)
+    } | ({"SLURM_RESTART_COUNT": str(restarts)} if restarts else {})
+    launch = ["bash", str(SHIPPED / "slurm.sh"), *words]
+    found = subprocess.run(launch, env=environment, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == [
+        "srun rm -rf /tmp/ray-42",
         "srun mkdir -p /tmp/ray-42/ray",
         "srun --kill-on-bad-exit=1 ray symmetric-run --address node7:6379 --min-nodes 2 --num-cpus 48 "
-        "-- manyscale run my study.yaml -o out --executor ray --address auto",
+        f"-- manyscale run {' '.join(finished)} --executor ray --address auto",
         "srun rm -rf /tmp/ray-42",
     ]
-    assert subprocess.run(command[:2], env=environment, capture_output=True).returncode == 2  # without a study
+    assert subprocess.run(launch[:2], env=environment, capture_output=True).returncode == 2  # without a study
 
 
-_STRING, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
+def closed(schema: Any) -> Any:
+    """A schema that refuses keys which it does not name. Kubernetes drops them without a word, so that a misspelt one
+    would have no effect."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(value) for key, value in schema.items()}
+    if schema.get("type") == "object" and "properties" in schema and "additionalProperties" not in schema:
+        found["additionalProperties"] = False
+    return found
 
 
-def mapping(*required: str, **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+@pytest.fixture(scope="module")
+def ray_job() -> Draft7Validator:
+    """KubeRay's own schema of a RayJob (tests/data/kuberay)."""
+    schema = closed(json.loads(gzip.decompress((DATA / "kuberay" / "rayjob-1.7.0.json.gz").read_bytes())))
+    schema["properties"]["metadata"] = {"type": "object", "required": ["generateName"]}  # Kubernetes' own
+    Draft7Validator.check_schema(schema)
+    return Draft7Validator(schema)
 
 
-# The part of KubeRay's RayJob (ray.io/v1, operator 1.7) that the file uses; the resource itself knows more keys.
-# Kubernetes drops a key that it does not know without a word, so that a misspelt one would have no effect.
-_RESOURCES = mapping("cpu", "memory", cpu=_STRING, memory=_STRING)
-_CONTAINER = mapping(
-    "name", "image", "resources",
-    name=_STRING, image=_STRING, resources=mapping("requests", "limits", requests=_RESOURCES, limits=_RESOURCES),
-    volumeMounts={"type": "array", "items": mapping("name", "mountPath", name=_STRING, mountPath=_STRING)},
-)  # fmt: skip
-_VOLUME = mapping("name", name=_STRING, persistentVolumeClaim=mapping("claimName", claimName=_STRING))
-_TEMPLATE = mapping("spec", spec=mapping(
-    "containers",
-    containers={"type": "array", "items": _CONTAINER, "minItems": 1}, volumes={"type": "array", "items": _VOLUME},
-))  # fmt: skip
-_PARAMETERS = {"type": "object", "additionalProperties": _STRING}
-_HEAD = mapping("template", template=_TEMPLATE, rayStartParams=_PARAMETERS)
-_WORKERS = mapping(
-    "groupName", "minReplicas", "maxReplicas", "template",
-    groupName=_STRING, replicas=_COUNT, minReplicas=_COUNT, maxReplicas=_COUNT, rayStartParams=_PARAMETERS,
-    template=_TEMPLATE,
-)  # fmt: skip
-_CLUSTER = mapping(
-    "headGroupSpec",
-    rayVersion=_STRING, authOptions=mapping("mode", mode={"enum": ["disabled", "token"]}), headGroupSpec=_HEAD,
-    workerGroupSpecs={"type": "array", "items": _WORKERS},
-)  # fmt: skip
-RAY_JOB = mapping(
-    "apiVersion", "kind", "metadata", "spec",
-    apiVersion={"const": "ray.io/v1"}, kind={"const": "RayJob"},
-    metadata=mapping("generateName", generateName={"pattern": "^[a-z0-9-]+$"}),
-    spec=mapping(
-        "entrypoint", "rayClusterSpec",
-        entrypoint=_STRING, shutdownAfterJobFinishes={"type": "boolean"}, ttlSecondsAfterFinished=_COUNT,
-        backoffLimit=_COUNT, rayClusterSpec=_CLUSTER,
-    ),
-)  # fmt: skip
-
-
-def test_the_kuberay_resource_has_only_keys_that_kuberay_knows() -> None:
-    Draft7Validator.check_schema(RAY_JOB)
+def test_the_kuberay_resource_has_only_keys_that_kuberay_knows(ray_job: Draft7Validator) -> None:
     content = yaml.safe_load((SHIPPED / "kuberay.yaml").read_text())
-    assert [error.message for error in Draft7Validator(RAY_JOB).iter_errors(content)] == []
+    assert [error.message for error in ray_job.iter_errors(content)] == []
     content["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["minReplica"] = 1
-    assert len(list(Draft7Validator(RAY_JOB).iter_errors(content))) == 1
+    content["spec"]["rayClusterSpec"]["autoscalerOptions"]["idleTimeoutSeconds"] = "a minute"
+    assert len(list(ray_job.iter_errors(content))) == 2
+
+
+def test_pods_come_and_go_with_the_work_and_share_nothing() -> None:
+    cluster = yaml.safe_load((SHIPPED / "kuberay.yaml").read_text())["spec"]["rayClusterSpec"]
+    assert cluster["enableInTreeAutoscaling"] is True
+    (workers,) = cluster["workerGroupSpecs"]
+    assert workers["minReplicas"] == workers["replicas"] == 0 < workers["maxReplicas"]
+    for pod in (cluster["headGroupSpec"], workers):
+        spec = pod["template"]["spec"]
+        assert spec["restartPolicy"] == "Never"  # KubeRay's autoscaler needs it
+        memory = [volume for volume in spec["volumes"] if volume.get("emptyDir", {}).get("medium") == "Memory"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+        assert [mounts[volume["name"]] for volume in memory] == ["/dev/shm"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+    claims = [volume for volume in workers["template"]["spec"]["volumes"] if "persistentVolumeClaim" in volume]
+    assert claims == []
 
 
 def test_the_kuberay_resource_is_consistent() -> None:
@@ -253,10 +262,23 @@ def test_the_kuberay_resource_is_consistent() -> None:
         assert mounted == {volume["name"] for volume in spec.get("volumes", [])}
 
 
-def test_the_kuberay_entrypoint_is_a_valid_command() -> None:
-    words = shlex.split(yaml.safe_load((SHIPPED / "kuberay.yaml").read_text())["spec"]["entrypoint"])
-    assert words[:2] == ["manyscale", "run"]
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_kuberay_entrypoint_runs_or_resumes(tmp_path: Path, begun: bool) -> None:
+    """As the shell of Ray's job runs it, with a stand-in for manyscale."""
+    entry = yaml.safe_load((SHIPPED / "kuberay.yaml").read_text())["spec"]["entrypoint"]
+    told = f'case $1 in status) exit {0 if begun else 2};; esac; echo "$@"'
+    write(tmp_path / "manyscale", f"#!/bin/sh\n{told}\n").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", entry], env=environment, capture_output=True, text=True, check=True)
+    words = done.stdout.split()
+    assert words[0] == "run"
     assert words[-4:] == ["--executor", "ray", "--address", "auto"]
+    assert ("--resume" in words) == begun
+    places = [words[words.index(option) + 1] for option in ("-o", "--cache")]
+    assert all(place.startswith("s3://") for place in places)
+    parser = argparse.ArgumentParser()
+    run_command.arguments(parser)
+    parser.parse_args(words[1:])  # each option is known
 
 
 @pytest.mark.parametrize(("name", "launched"), [

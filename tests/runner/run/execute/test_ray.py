@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -51,8 +50,7 @@ def test_an_address_where_nothing_answers_is_refused_at_once() -> None:
 @pytest.mark.parametrize(("address", "error", "message"), [
     ("auto", ConnectionError("Could not find"), "auto: no Ray cluster runs on this machine; start one with: ray start"),
     ("local", ValueError("no\nroom"), r"Ray did not start \(no\); run with --executor local"),
-    ("{open}", SystemExit(15), "{open}: what answers there is no Ray cluster"),
-    ("{open}", RuntimeError("\nBad version"), r"{open}: .* cannot be joined \(Bad version\); run manyscale on one"),
+    ("local", RuntimeError("\nBad version"), r"Ray did not start \(Bad version\)"),
 ])  # fmt: skip
 def test_what_ray_says_on_its_start_is_told_in_one_line(
     address: str, error: BaseException, message: str, monkeypatch: pytest.MonkeyPatch
@@ -66,13 +64,12 @@ def test_what_ray_says_on_its_start_is_told_in_one_line(
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        name = f"127.0.0.1:{server.getsockname()[1]}"
-        executor = RayExecutor(address=address.replace("{open}", name))
-        with pytest.raises((UserError, RunError), match=message.replace("{open}", name)) as caught:
-            executor.start()
-        assert "\n" not in str(caught.value)
-        executor.close()
+    monkeypatch.setattr(ray_start, "check_admission", lambda _address: None)
+    executor = RayExecutor(address=address)
+    with pytest.raises((UserError, RunError), match=message) as caught:
+        executor.start()
+    assert "\n" not in str(caught.value)
+    executor.close()
 
 
 def test_a_cluster_of_our_own_has_a_token_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
