@@ -3,6 +3,7 @@
 #   docker build -t manyscale .
 #   docker run --rm -v "$PWD:/work" --user "$(id -u):$(id -g)" manyscale run lulesh-64
 #
+# It serves as head and worker of a Ray cluster, too, and takes jobs (cluster_configs/host/kuberay.yaml).
 # It reads and predicts. Traces of your own programs are recorded where these run (manyscale trace).
 
 ARG PYTHON=3.13
@@ -20,7 +21,7 @@ LABEL org.opencontainers.image.title="manyscale" \
       org.opencontainers.image.licenses="Apache-2.0"
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     --mount=type=bind,source=constraints.txt,target=/constraints.txt \
-    pip install --no-cache-dir --constraint /constraints.txt /wheels/*.whl \
+    pip install --no-cache-dir --constraint /constraints.txt "$(echo /wheels/*.whl)[cluster]" \
     && useradd --create-home --uid 1000 manyscale \
     && install --directory --mode=1777 /cache /work
 # whoever runs it (--user) can write there

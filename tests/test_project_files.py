@@ -62,6 +62,8 @@ def test_the_container_runs_the_command_without_rights_from_a_wheel_with_kernels
     assert users[-1].partition(":")[0] not in ("root", "0")
     assert [json.loads(rest) for word, rest in final if word == "ENTRYPOINT"] == [["manyscale"]]
     assert not [rest for word, rest in final if word == "COPY"]  # no sources in the image
+    (extra,) = re.findall(r"/wheels/\*\.whl\)\[(\w+)\]", "".join(rest for _, rest in final))
+    assert PROJECT["optional-dependencies"][extra] == ["ray[default]>=2.49"]  # KubeRay submits a job to it
     versions = [rest.partition("=")[2] for word, rest in found if word == "ARG" and rest.startswith("PYTHON=")]
     assert f"Programming Language :: Python :: {versions[0]}" in PROJECT["classifiers"]
 
