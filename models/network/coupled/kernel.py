@@ -124,7 +124,7 @@ def run_fixed(steps, state, flights, eager_start):  # type: ignore[no-untyped-de
             time = flights.heap[0].time
             message = pop(flights.heap, flights.heap_size)
             flights.progress[message] = _LANDED
-            if state.status[message] & BOTH_POSTED == BOTH_POSTED:
+            if state.message[message].status & BOTH_POSTED == BOTH_POSTED:
                 complete(steps, state, message, time)
             continue
         if strands_at == NEVER or cores_are_next(state):
@@ -133,7 +133,7 @@ def run_fixed(steps, state, flights, eager_start):  # type: ignore[no-untyped-de
         now = state.now[0]
         for k in range(count):
             message = state.posted[k]
-            status = state.status[message]
+            status = state.message[message].status
             both = status & BOTH_POSTED == BOTH_POSTED
             progress = flights.progress[message]
             if progress == 0 and (both or (eager_start and steps.is_eager[message] and status & SEND_POSTED)):

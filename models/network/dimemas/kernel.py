@@ -103,11 +103,11 @@ def run_transfers(steps, state, is_eager, traffic):  # type: ignore[no-untyped-d
             message = state.posted[k]
             if traffic.transfer[message].started:
                 continue
-            if state.status[message] & BOTH_POSTED == BOTH_POSTED:
+            if state.message[message].status & BOTH_POSTED == BOTH_POSTED:
                 if not is_eager[message]:
                     is_eager[message] = True  # from the meeting on its sender waits no more
                     release_sender(steps, state, message, now)
-            elif not (is_eager[message] and state.status[message] & SEND_POSTED):
+            elif not (is_eager[message] and state.message[message].status & SEND_POSTED):
                 continue
             traffic.transfer[message].started = 1
             if traffic.transfer[message].route == FREE:

@@ -117,7 +117,7 @@ def _snapped(time):  # type: ignore[no-untyped-def]
 @inner
 def _posted(steps, state, traffic, message, time, eager_start):  # type: ignore[no-untyped-def]
     """A side of a message has been posted: it starts, or is received at once because it is there already."""
-    status = state.status[message]
+    status = state.message[message].status
     record = traffic.message[message]
     if record.progress == _AWAITED:
         if status & RECEIVE_POSTED:
@@ -132,7 +132,7 @@ def _posted(steps, state, traffic, message, time, eager_start):  # type: ignore[
 
 @inner
 def _arrive(steps, state, traffic, message, time):  # type: ignore[no-untyped-def]
-    if state.status[message] & RECEIVE_POSTED:
+    if state.message[message].status & RECEIVE_POSTED:
         complete(steps, state, message, time)
     else:
         traffic.message[message].progress = _AWAITED

@@ -8,10 +8,10 @@ A model's kernel owns the transfers; this file owns the strands. The kernel's lo
         count = run_next(steps, state)           # the earliest parked strand runs until it blocks
         for k in range(count):                   # what it has posted, all at state.now[0]
             message = state.posted[k]
-            if state.status[message] & SEND_POSTED ...
+            if state.message[message].status & SEND_POSTED ...
         complete(steps, state, message, time)    # when the model finds that a transfer has arrived
 
-``state.posted`` names a message once for each side that was posted; ``state.status`` says which sides have been, this
+``state.posted`` names a message once for each side that was posted; ``status`` says which sides have been, this
 one included. The model decides when a transfer starts and when it arrives. ``complete`` must be called in the order of
 time, never earlier than ``state.now[0]``. A receiver goes on at the arrival, or at its own post if that is later; the
 sender of an eager message goes on at once, that of another with the arrival.
@@ -93,11 +93,7 @@ class State(NamedTuple):
 
     now: np.ndarray  # [1]
     end: np.ndarray
-    sent: np.ndarray
-    received: np.ndarray  # when the receive was posted
-    arrived: np.ndarray
-    status: np.ndarray
-    waiter: np.ndarray  # [messages, 2]: strand that waits as sender and as receiver
+    message: np.ndarray  # records, see _message_record
     posted: np.ndarray
     strand: np.ndarray  # records, see _strand_record
     finished: np.ndarray
@@ -109,6 +105,21 @@ class State(NamedTuple):
     consumed: np.ndarray  # per message, by wait-any: bit 0 as a send, bit 1 as a receive
     gate: np.ndarray  # records: opens, entered, waiter (first of the strands that wait, linked by their ``following``)
 
+    @property
+    def sent(self) -> np.ndarray:
+        """When each message was posted, -1 for one that was not."""
+        return np.ascontiguousarray(self.message["sent"])
+
+    @property
+    def arrived(self) -> np.ndarray:
+        """When each arrived, -1 for one that has not."""
+        return np.ascontiguousarray(self.message["arrived"])
+
+    @property
+    def status(self) -> np.ndarray:
+        """Which sides of each have been posted, and whether it has arrived: bits."""
+        return np.ascontiguousarray(self.message["status"])
+
 
 # Many small arrays would cost more to hand on than what is done with them: so records.
 _SEND: Final = np.dtype([("queue", "i4"), ("tag", "i4"), ("source", "i4")])
@@ -116,6 +127,17 @@ _OPEN: Final = np.dtype([("queue", "i4"), ("source", "i4"), ("tag", "i4")])
 _CANDIDATE: Final = np.dtype([("action", "i4"), ("target", "i4")])
 _OPEN_STATE: Final = np.dtype([("message", "i4"), ("waiter", "i4"), ("following", "i4"), ("consumed", "i4")])
 _QUEUE: Final = np.dtype([("send_first", "i4"), ("send_last", "i4"), ("open_first", "i4"), ("open_last", "i4")])
+
+
+def _message_record(time: np.dtype) -> np.dtype:
+    """When a message and its receive were posted and when it arrived, the strands that wait as its sender and receiver,
+    and bits: together, for what looks at one looks at the others, and a large machine's are in no cache."""
+    return np.dtype(
+        [
+            ("sent", time), ("received", time), ("arrived", time), ("sender", "i4"), ("receiver", "i4"),
+            ("status", "u4"), ("unused", "u4"),
+        ]
+    )  # fmt: skip
 
 
 def _strand_record(time: np.dtype) -> np.dtype:
@@ -165,11 +187,7 @@ def new_state(
     state = State(
         now=np.zeros(1, time),
         end=np.zeros(int(program.rank_offsets[-1]), time),
-        sent=np.full(messages, -1, time),
-        received=np.full(messages, -1, time),
-        arrived=np.full(messages, -1, time),
-        status=np.zeros(messages, np.uint8),
-        waiter=np.full((messages, 2), -1, np.int32),
+        message=_records(_message_record(time), messages, sent=-1, received=-1, arrived=-1, sender=-1, receiver=-1),
         posted=np.zeros(int(np.diff(program.strand_steps).max(initial=0)), np.int32),
         strand=_records(
             _strand_record(time), strands, place=program.strand_steps[:-1], operation=operation, waiter=-1, following=-1
@@ -218,19 +236,21 @@ def cores_are_next(state):  # type: ignore[no-untyped-def]
 @inner
 def complete(steps, state, message, time):  # type: ignore[no-untyped-def]
     """A transfer has arrived, and its receive is posted: whoever waits for it goes on at ``time``."""
-    state.arrived[message] = time
-    state.status[message] |= ARRIVED
-    for side in range(2):
-        if state.waiter[message, side] >= 0:
-            _wake(steps, state, state.waiter[message, side], message, time)
+    record = state.message[message]
+    record.arrived = time
+    record.status |= ARRIVED
+    if record.sender >= 0:
+        _wake(steps, state, record.sender, message, time)
+    if record.receiver >= 0:
+        _wake(steps, state, record.receiver, message, time)
 
 
 @inner
 def release_sender(steps, state, message, time):  # type: ignore[no-untyped-def]
     """Let whoever waits as the sender of a transfer go on at ``time``, although it has not arrived; the model then has
     to call the message eager, for that is how its sender goes on."""
-    strand = state.waiter[message, _SENDER]
-    state.waiter[message, _SENDER] = -1
+    strand = state.message[message].sender
+    state.message[message].sender = -1
     if strand >= 0:
         _wake(steps, state, strand, message, time)
 
@@ -301,11 +321,11 @@ def _post(steps, state, action, what, time):  # type: ignore[no-untyped-def]
     if action == POST_OPEN_RECEIVE:
         return _post_open_receive(steps, state, what, time)
     if action == POST_RECEIVE:
-        state.received[what] = time
-        state.status[what] |= RECEIVE_POSTED
+        state.message[what].received = time
+        state.message[what].status |= RECEIVE_POSTED
         return what
-    state.sent[what] = time
-    state.status[what] |= SEND_POSTED
+    state.message[what].sent = time
+    state.message[what].status |= SEND_POSTED
     if action == POST_OPEN_SEND:
         _post_open_send(steps, state, what, time)
     return what
@@ -317,16 +337,19 @@ def _pass(steps, state, number, action, what, time):  # type: ignore[no-untyped-
     strand = state.strand[number]
     waits = False
     if action == WAIT_SEND or action == WAIT_RECEIVE:
-        waits = not (state.status[what] & ARRIVED or (action == WAIT_SEND and steps.is_eager[what]))
+        waits = not (state.message[what].status & ARRIVED or (action == WAIT_SEND and steps.is_eager[what]))
         if waits:
-            state.waiter[what, _SENDER if action == WAIT_SEND else _RECEIVER] = number
+            if action == WAIT_SEND:
+                state.message[what].sender = number
+            else:
+                state.message[what].receiver = number
     elif action == WAIT_OPEN_RECEIVE:
         message = state.open[what].message
         if message < 0:
             state.open[what].waiter = number
             waits = True
-        elif not state.status[message] & ARRIVED:
-            state.waiter[message, _RECEIVER] = number
+        elif not state.message[message].status & ARRIVED:
+            state.message[message].receiver = number
             waits = True
     elif action == WAIT_ANY:
         if not _take_any(steps, state, what, number):
@@ -411,7 +434,7 @@ def _post_open_send(steps, state, message, time):  # type: ignore[no-untyped-def
     _match(state, entry, message, time)
     strand = state.open[entry].waiter
     if strand >= 0:
-        state.waiter[message, _RECEIVER] = strand
+        state.message[message].receiver = strand
 
 
 @inner
@@ -444,8 +467,8 @@ def _post_open_receive(steps, state, entry, time):  # type: ignore[no-untyped-de
 @inner
 def _match(state, entry, message, time):  # type: ignore[no-untyped-def]
     state.open[entry].message = message
-    state.status[message] |= RECEIVE_POSTED
-    state.received[message] = time
+    state.message[message].status |= RECEIVE_POSTED
+    state.message[message].received = time
 
 
 @inner
@@ -493,19 +516,22 @@ def _completion(steps, state, action, other, strand):  # type: ignore[no-untyped
         if state.consumed[other] & (1 + side):
             return gone
         if side == _SENDER and steps.is_eager[other]:
-            return state.sent[other]
-        if state.status[other] & ARRIVED:
-            return state.arrived[other]
-        state.waiter[other, side] = strand
+            return state.message[other].sent
+        if state.message[other].status & ARRIVED:
+            return state.message[other].arrived
+        if side == _SENDER:
+            state.message[other].sender = strand
+        else:
+            state.message[other].receiver = strand
         return open_yet
     if action == WAIT_OPEN_RECEIVE:
         if state.open[other].consumed:
             return gone
         message = state.open[other].message
         if message >= 0:
-            if state.status[message] & ARRIVED:
-                return state.arrived[message]
-            state.waiter[message, _RECEIVER] = strand
+            if state.message[message].status & ARRIVED:
+                return state.message[message].arrived
+            state.message[message].receiver = strand
         state.open[other].waiter = strand
         return open_yet
     if action == WAIT_STRAND:

@@ -41,7 +41,7 @@ def run_fixed_costs(steps, state, cost, eager_start, flight, heap, heap_size):  
             time = heap[0].time
             message = pop(heap, heap_size)
             flight[message] = LANDED
-            if state.status[message] & BOTH_POSTED == BOTH_POSTED:
+            if state.message[message].status & BOTH_POSTED == BOTH_POSTED:
                 complete(steps, state, message, time)
             continue
         if strands_at == NEVER:
@@ -50,7 +50,7 @@ def run_fixed_costs(steps, state, cost, eager_start, flight, heap, heap_size):  
         now = state.now[0]
         for k in range(count):
             message = np.int64(state.posted[k])
-            status = state.status[message]
+            status = state.message[message].status
             both = status & BOTH_POSTED == BOTH_POSTED
             if flight[message] == 0 and (both or (eager_start and steps.is_eager[message] and status & SEND_POSTED)):
                 flight[message] = STARTED
