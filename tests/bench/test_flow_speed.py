@@ -14,15 +14,20 @@ import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 import zstandard
 from cpu_time import cpu_of, second
+from halo_program import halo
+from halo_program import target as wide
 from simgrid_platform import CONTENTION_FREE
 
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.flow import model as flow
+from manyscale.models.network.flow.parameters import Flow
 from manyscale.models.network.program import Program, build_program
 from manyscale.models.network.replay.timed_strands import new_state
 from manyscale.models.network.routes import routes
@@ -39,10 +44,12 @@ NOISE = 1.3  # by which a kernel may be disturbed on a shared machine
 platforms = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "mpi"
 
 
-def kernel_seconds(workload: Workload, target: str, runs: int) -> tuple[float, Program]:
-    """Least CPU seconds of the kernel alone, after a run that compiles."""
-    machine = build_machine(load_yaml(shipped_targets()[target]), target)
-    network = machine.network
+def kernel_seconds(
+    workload: Workload, target: str | dict[str, Any], runs: int, step: str = "0 s"
+) -> tuple[float, Program]:
+    """Least CPU seconds of the kernel alone, after a run that compiles. ``target``: a shipped one, or its content."""
+    machine = build_machine(load_yaml(shipped_targets()[target]) if isinstance(target, str) else target, "target")
+    network = machine.network.model_copy(update={"flow": Flow(step=step)})
     program = build_program(workload, network.collectives)
     compute = compute_per_operation(workload, workload.column("phases", "duration_ps")).astype(np.float64)
     node = np.arange(workload.num_ranks, dtype=np.int32)
@@ -94,12 +101,36 @@ def all_to_all(path: Path, num_ranks: int, skew: float) -> Workload:
     return simgrid_ti.read(path)
 
 
-@pytest.mark.parametrize(("num_ranks", "skew", "bound_s"), [(128, 0.5, 4.0), (256, 0.0, 60.0), (256, 0.5, 60.0)])
+@pytest.mark.parametrize(("num_ranks", "skew", "bound_s"), [(128, 0.5, 2.0), (256, 0.0, 2.0), (256, 0.5, 25.0)])
 @pytest.mark.parametrize("target", ["crossbar256", "fattree256"])
 def test_all_to_all_v(num_ranks: int, skew: float, bound_s: float, target: str, tmp_path: Path) -> None:
     workload = all_to_all(tmp_path / "trace.txt", num_ranks, skew)
     seconds, program = kernel_seconds(workload, target, 1)
     check(f"all-to-all-v of {num_ranks} ranks, skew {skew}, {target}", seconds, NOISE * bound_s, program)
+
+
+def test_uneven_messages_against_even_ones(tmp_path: Path) -> None:
+    """Each end of a message changes the rates of most others: of 128 ranks, at most 40 times the CPU of even ones, and
+    5 times with rates solved in steps of a route's latency."""
+    even, uneven = (all_to_all(tmp_path / f"{skew}.txt", 128, skew) for skew in (0.0, 0.5))
+    base = kernel_seconds(even, "crossbar256", 3)[0]
+    for step, bound in (("0 s", 40.0), ("10 us", 5.0)):
+        seconds, _ = kernel_seconds(uneven, "crossbar256", 2, step)
+        print(f"\nuneven to even, steps of {step}: {seconds / base:.1f} (bound {bound})")
+        assert seconds <= NOISE * bound * base
+
+
+def test_ranks_of_a_halo_with_a_reduction() -> None:
+    """CPU per message of the kernel: 16 times the ranks, all of which send to one, at most 3 times as much (where each
+    start and end went through all that share the link of that one, 1,024 ranks took 4 times as much, 4,096 ten)."""
+    each = []
+    for num_ranks in (64, 256, 1024):
+        content = yaml.safe_load(wide(num_ranks))
+        content["network"]["collectives"] = "simgrid-3.32"
+        seconds, program = kernel_seconds(halo(num_ranks, 20, spread_ps=10_000_000), content, 3)
+        each.append(seconds / program.num_messages * 1e6)
+        print(f"\nhalo of {num_ranks} ranks: {seconds:.3f} CPU s, {each[-1]:.2f} us a message")
+    assert each[2] <= NOISE * 3 * each[0]
 
 
 @pytest.fixture

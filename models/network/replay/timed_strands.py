@@ -28,7 +28,7 @@ made by the caller), for otherwise counting references costs more than the event
 its own events.
 
 Cost: O((steps + parks x log strands)); a strand parks for compute, for a delay before a send, and when it is woken.
-Memory: 40 B a message, 8 B an operation, and what `posted` needs: 4 B for each step of the longest strand.
+Memory: 48 B a message, 8 B an operation, and what `posted` needs: 4 B for each step of the longest strand.
 """
 
 from __future__ import annotations
