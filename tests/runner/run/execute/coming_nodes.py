@@ -101,8 +101,10 @@ def main() -> None:
     story = Story(folder)
     with closing(RayExecutor(address=story.cluster.address, num_workers=8)) as executor:
         found = {"elastic": elastic, "unfit": unfit}[what](story, executor, Store(folder / "units"))
-    story.cluster.shutdown()
-    print(json.dumps(found))
+    print(json.dumps(found), flush=True)
+    for node in story.cluster.list_all_nodes():
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+    os._exit(0)  # Ray's own end waits for those that are gone
 
 
 if __name__ == "__main__":
