@@ -1,7 +1,8 @@
 """How fast workers are, measured: a unit of weight w of a kind takes ``w * cost(kind) / speed(worker)`` seconds.
 
 Costs and speeds are learned together from units that are finished. Only their quotient means something: a speed is
-beside the other workers', 1 for one of which nothing is known yet nor of others on its node.
+beside the other workers', 1 for one of which nothing is known yet nor of others on its node. The first short unit of a
+kind on a worker says nothing of its speed: compiled functions are loaded meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 from manyscale.runner.predict.units import WorkUnit
 
 _NEWEST: Final = 0.2  # the least share that what was measured last has in a mean
+WARM_SECONDS: Final = 2.0  # what a worker may take to load compiled functions, beside its unit
 _FADING: Final = 0.95  # per unit, of what was worst
 _SHORTEST_SECONDS: Final = 1e-6  # what a clock may make of less
 
@@ -23,6 +25,7 @@ class Pace:
     def __init__(self) -> None:
         self._costs: dict[str, tuple[float, int]] = {}  # seconds per weight at speed 1, of how many units
         self._speeds: dict[int, tuple[float, int]] = {}  # by worker: logarithm, of how many units
+        self._warm: dict[int, set[str]] = {}  # kinds that a worker has had
         self._nodes: dict[str, float] = {}  # the logarithm last learned of a worker there
         self._place: dict[int, str] = {}
         self._counted: dict[int, float] = {}  # speeds in the sum
@@ -40,6 +43,7 @@ class Pace:
         if worker in self._place:
             del self._place[worker]
             self._speeds.pop(worker, None)
+            self._warm.pop(worker, None)
             self._sum -= self._counted.pop(worker)
 
     def _count(self, worker: int) -> None:
@@ -78,6 +82,11 @@ class Pace:
         seconds, weight = max(seconds, _SHORTEST_SECONDS), max(unit.weight, 1)
         speed = self.speed(worker)
         cost, count = self._costs.get(unit.kind, (0.0, 0))
+        kinds = self._warm.setdefault(worker, set())
+        is_first = unit.kind not in kinds and seconds < WARM_SECONDS
+        kinds.add(unit.kind)
+        if is_first and count:
+            return
         if count:
             ratio = weight * cost / seconds
             faded = 1.0 + _FADING * (self.worst.get(unit.kind, 1.0) - 1.0)

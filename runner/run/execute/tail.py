@@ -3,8 +3,8 @@
 A unit that a worker holds and has not begun is *moved*: the worker is told to leave it. One that is at hand is
 *doubled*, on another node, where it is expected to be done sooner: where its worker is known to be slow, or has become
 so. It counts as having become so if the unit takes, or by the share that is done will take, more than twice as long as
-the slowest of its kind did so far. That is a guess, which costs the CPU time of a worker that had nothing to do
-(LATE: Zaharia et al., OSDI 2008, has the like for MapReduce).
+the slowest of its kind did so far, and what loading compiled functions may take. That is a guess, which costs the CPU
+time of a worker that had nothing to do (LATE: Zaharia et al., OSDI 2008, has the like for MapReduce).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from manyscale.runner.run.execute.pace import WARM_SECONDS
 from manyscale.runner.run.execute.state import CALL_SECONDS, RunState
 
 _SLOWED: Final = 2.0  # times the longest so far
@@ -165,7 +166,7 @@ def _at_hand(state: RunState, worker: int, key: str, begin: float, certain: floa
     if expected is None:
         left = None if whole is None else max(0.0, whole - (now - begin))
         return _Due(key, left, is_begun=True, whole=None if whole is None else whole * state.pace.speed(worker)), 1.0
-    most = _SLOWED * state.pace.worst.get(unit.kind, 1.0) * expected
+    most = WARM_SECONDS + _SLOWED * state.pace.worst.get(unit.kind, 1.0) * expected
     if max(gone, whole or 0.0) > most:  # has become slow
         whole = max(whole or 0.0, 2 * gone)
         return _Due(key, max(whole - (now - begin), gone), is_begun=True), whole / expected
