@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from manyscale.models.kernels.team import Team
 from manyscale.runner.frames import in_large_frame
@@ -17,8 +17,10 @@ from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute, c
 from manyscale.runner.progress import heard
 from manyscale.runner.run.execute.state import HEAR_SECONDS, RunState
 from manyscale.runner.run.store import Store
+from manyscale.runner.system import usable_cpus
 
 T = TypeVar("T")
+FEW: Final = 100_000  # warp instructions of a unit that two groups of SMs need longer for than strict order does
 
 
 class _Aside:
@@ -80,8 +82,11 @@ class LocalExecutor:
         """The same for units whose shards run side by side, here in threads."""
         from manyscale.runner.run.execute.teams import in_threads  # loads Numba, which few commands need this early
 
+        processors = len(usable_cpus())
+        for line in not_sooner(units, processors):
+            print(f"manyscale: {line}", file=sys.stderr, flush=True)
         for unit in units:
-            count = unit.shards or os.cpu_count() or 1
+            count = unit.shards or processors
             members = in_threads(count, partial(_heard_member, partial(self.hear, unit.key), unit, shared))
             outcome = of_members([outcome for outcome, _ in members])
             if not outcome.error:
@@ -90,6 +95,24 @@ class LocalExecutor:
 
     def close(self) -> None:
         return
+
+
+def not_sooner(units: Sequence[WorkUnit], processors: int) -> list[str]:
+    """Of units whose shards run side by side on so many processors: a line for each reason why that gains nothing."""
+    lines = []
+    most = max((unit.shards for unit in units), default=0)
+    if most > processors:
+        lines.append(
+            f"{most} shards of a work unit on {processors} processors wait for each other: more than {processors} make "
+            f"it no sooner (gpu.groups: auto takes {processors})"
+        )
+    few = [unit for unit in units if 0 < unit.instructions < FEW]
+    if few:
+        lines.append(
+            f"{len(few)} of {len(units)} work units with shards have fewer than {FEW:,} warp instructions, "
+            "which strict order simulates as soon (gpu.order: strict)"
+        )
+    return lines
 
 
 def _heard_member(

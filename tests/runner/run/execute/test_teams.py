@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from ray_units import SHARED, lockstep, pooled_unit, stored_bytes
 
 from manyscale.models.kernels.team import ALONE, Team, TeamBrokenError
 from manyscale.runner.errors import RunError
-from manyscale.runner.predict.units import BROKEN, Outcome, of_members
-from manyscale.runner.run.execute import teams
+from manyscale.runner.predict.units import AS_MANY_AS_THERE_ARE, BROKEN, Outcome, of_members
+from manyscale.runner.run.execute import local, teams
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.execute.teams import ProcessTeam, in_threads
 from manyscale.runner.run.store import Store
@@ -48,6 +49,32 @@ def _in_processes(count: int, parameters: dict[str, Any]) -> list[Any]:
 
 def _in_threads(count: int, parameters: dict[str, Any]) -> list[Any]:
     return [each["doubled"] for each in in_threads(count, lambda team: pooled(parameters, SHARED, team))]
+
+
+@pytest.mark.contract
+def test_a_run_says_where_shards_gain_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """Of three units one has too few instructions, one more shards than there are processors, and one takes as many as
+    there are."""
+    monkeypatch.setattr(local, "usable_cpus", lambda: frozenset({3, 5}))
+    units = [
+        replace(pooled_unit(shards, str(shards), offset=shards), instructions=instructions)
+        for shards, instructions in ((2, 99_999), (3, 100_000), (AS_MANY_AS_THERE_ARE, 100_000))
+    ]
+    members: list[int] = []
+    of_threads = teams.in_threads
+    monkeypatch.setattr(teams, "in_threads", lambda count, work: members.append(count) or of_threads(count, work))
+    lockstep(LocalExecutor(), units, Store(tmp_path))
+    assert members == [2, 3, 2]
+    assert capsys.readouterr().err.splitlines() == [
+        "manyscale: 3 shards of a work unit on 2 processors wait for each other: more than 2 make it no sooner "
+        "(gpu.groups: auto takes 2)",
+        "manyscale: 1 of 3 work units with shards have fewer than 100,000 warp instructions, which strict order "
+        "simulates as soon (gpu.order: strict)",
+    ]
+    lockstep(LocalExecutor(), [replace(pooled_unit(2), instructions=100_000)], Store(tmp_path))
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.contract
