@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -42,20 +43,37 @@ def write_figures(
 ) -> None:  # fmt: skip
     """Write both files; floats in their shortest exact form; ``shown``: those of stats.txt (all). The notes are one
     more figure, ``notes``: how many of them change the number, and all of them, most severe first, as its ``list``."""
-    content = {name: _entry(statistic) for name, statistic in figures.items()}
-    count = sum(note.severity is not Severity.informs for note in notes)
-    text = "notes on what the figures leave out or guess"
-    content["notes"] = _entry(Statistic(count, "1", "count", text)) | {"list": [asdict(note) for note in notes]}
-    (directory / "stats.json").write_text(json.dumps(content, indent=1) + "\n")
+    entries = [_entry(name, statistic) for name, statistic in figures.items()]
+    (directory / "stats.json").write_text("{\n" + ",\n".join([*entries, _notes(tuple(notes))]) + "\n}\n")
     lines = [_line(name, statistic) for name, statistic in (figures if shown is None else shown).items()]
     lines += [f"# {note}\n" for note in notes]
     text = f"---------- {title} ----------\n" + "".join(lines)
     (directory / "stats.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def _entry(statistic: Statistic) -> dict[str, object]:
-    fields = asdict(statistic)
-    return {key: fields[key] for key in ("value", "unit", "kind", "ci_low", "ci_high", "description")}
+def _entry(name: str, statistic: Statistic) -> str:
+    """A statistic as ``json.dumps`` with an indent has it, which takes most of the time of a small point of a sweep."""
+    head, middle, tail = _around(name, statistic.unit, statistic.kind, statistic.description)
+    low, high = json.dumps(statistic.ci_low), json.dumps(statistic.ci_high)
+    return f'{head}{json.dumps(statistic.value)}{middle}{low},\n  "ci_high": {high}{tail}'
+
+
+@lru_cache(maxsize=1024)
+def _around(name: str, unit: str, kind: str, description: str) -> tuple[str, str, str]:
+    """What stands before, between and behind the numbers of a statistic."""
+    own = {key: json.dumps(text) for key, text in (("unit", unit), ("kind", kind), ("description", description))}
+    middle = f',\n  "unit": {own["unit"]},\n  "kind": {own["kind"]},\n  "ci_low": '
+    return f' {json.dumps(name)}: {{\n  "value": ', middle, f',\n  "description": {own["description"]}\n }}'
+
+
+@lru_cache(maxsize=64)
+def _notes(notes: tuple[Note, ...]) -> str:
+    count = sum(note.severity is not Severity.informs for note in notes)
+    content = {
+        "value": count, "unit": "1", "kind": "count", "ci_low": None, "ci_high": None,
+        "description": "notes on what the figures leave out or guess", "list": [asdict(note) for note in notes],
+    }  # fmt: skip
+    return json.dumps({"notes": content}, indent=1)[2:-2]
 
 
 def _line(name: str, statistic: Statistic) -> str:

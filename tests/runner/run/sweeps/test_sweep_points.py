@@ -206,6 +206,19 @@ def test_files_travel_where_the_run_directory_is_not_seen(
     assert contents(run("away", "--no-report", "--cache", "other")) == here
 
 
+@pytest.mark.slow
+@pytest.mark.contract
+def test_workers_write_the_same_bytes(run: Callable, cli: Callable, study: Path, packs: None) -> None:
+    here = contents(run("here"))
+    by_ray = cli("run", study, "-o", "ray", "--executor", "ray", "--workers", 2, "--cache", "other")
+    assert by_ray.status == 0, by_ray.err
+    assert contents(Path("ray")) == here
+    (Path("ray") / "points" / "0004" / "point.zip").unlink()
+    again = cli("run", study, "-o", "ray", "--executor", "ray", "--workers", 2, "--cache", "other", "--resume")
+    assert again.status == 0, again.err
+    assert contents(Path("ray")) == here
+
+
 @pytest.mark.contract
 def test_a_point_of_large_sweeps_that_is_refused_is_named_and_leaves_what_is_finished(
     cli: Callable, study: Path, refused: Callable, packs: None
