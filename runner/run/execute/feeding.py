@@ -29,7 +29,7 @@ def next_calls(
     """Calls to make at once; they are in flight then. A first call goes to each worker before a second to any, and the
     last units are left to the ``num_starting`` workers that will have nothing else to do."""
     nodes = {seat.worker: seat.node for seat in seats}
-    has_others = len(set(nodes.values())) > 1
+    places = set(nodes.values())
     for depth in range(calls_in_flight):
         for seat in seats:
             if len(state.pending) <= (num_starting if depth else 0):
@@ -38,7 +38,7 @@ def next_calls(
                 continue
             if depth and state.is_suspect(next(iter(state.pending))):
                 break  # it travels alone
-            if batch := state.next_batch(seat.worker, now, seat.node, has_others):
+            if batch := state.next_batch(seat.worker, now, seat.node, places):
                 seat.num_calls += 1
                 seat.is_closed = state.is_suspect(batch[0].key)
                 yield Move(seat.worker, [unit.key for unit in batch], {})

@@ -15,6 +15,7 @@ from manyscale.runner.run.execute.ray_workers import Shard, is_of_node, last_lin
 from manyscale.runner.run.execute.state import RunState
 
 START_TIMEOUT_SECONDS: Final = 300.0  # of a worker, while others start, too
+_LONG_START_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 60.0  # after which a worker is released, so that a scaler can take its node away
 _WORTH_ASKING_SECONDS: Final = 30.0  # of work for all workers, so that more of them repay their start
 
@@ -29,6 +30,10 @@ class Worker(Seat):
     is_ready: bool = False
     is_silent: bool = False
     num_settled: int = 0
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether it takes so long to start that others are hired in its place, where there is room."""
+        return not self.is_ready and now - self.since > _LONG_START_SECONDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +61,9 @@ class Crew:
 
     @property
     def num_starting(self) -> int:
-        return sum(not worker.is_ready for worker in self.workers.values())
+        """Workers that will have nothing to do."""
+        now = time.monotonic()
+        return sum(not worker.is_ready and not worker.is_stuck(now) for worker in self.workers.values())
 
     def see(self, ray: Any, state: RunState) -> None:
         """Look at the cluster, if it is time to: hire for units that wait, release who has nothing to do, ask for CPUs
@@ -64,10 +71,10 @@ class Crew:
         if not self.nodes.look(ray):
             return
         now = time.monotonic()
-        free = sum(not worker.num_calls for worker in self.workers.values() if not worker.is_silent)
-        needed = max(0, len(state.pending) - free)
+        there = [worker for worker in self.workers.values() if not worker.is_silent and not worker.is_stuck(now)]
+        needed = max(0, len(state.pending) - sum(not worker.num_calls for worker in there))
         if self.most is not None:
-            needed = min(needed, self.most - sum(not worker.is_silent for worker in self.workers.values()))
+            needed = max(0, min(needed, self.most - len(there)))
         places = self.nodes.places(needed)
         for node in places:
             self._hire_on(node.node_id)

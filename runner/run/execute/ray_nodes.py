@@ -164,7 +164,7 @@ class Nodes:
         table = placement_group_table() if self._asked else {}
         keep: list[Any] = []
         for group in self._asked:
-            is_waiting = table.get(group.id.hex(), {}).get("state") == "PENDING"
+            is_waiting = table.get(group.id.hex(), {}).get("state") != "CREATED"
             if is_waiting and len(keep) < wanted:
                 keep.append(group)
             else:  # its CPU is there: for a worker

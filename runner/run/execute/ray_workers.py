@@ -212,7 +212,7 @@ def is_of_node(error: Exception) -> bool:
 
 def reason_of(error: Exception) -> str:
     """A lost worker's error in a few words."""
-    if isinstance(error, SilentWorkerError):
+    if isinstance(error, (SilentWorkerError, TimeoutError)):
         return str(error)
     kind = re.search(r"Worker exit type: (\w+)", str(error))
     return f"{type(error).__name__}, {kind.group(1)}" if kind else type(error).__name__

@@ -16,8 +16,9 @@ is decided in ``tail.py``. No event costs more than what the worker at hand has 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from manyscale.runner.predict.units import Outcome, WorkUnit
@@ -29,6 +30,7 @@ HEAR_SECONDS: Final = 0.5  # of a wait for threads, after which it looks whether
 UNITS_PER_CALL: Final = 256  # at most: about 0.1 s of file writing
 _UNITS_OF_FIRST_CALL: Final = 8  # at most, before one of the kind was measured
 CALL_SECONDS: Final = 1.0  # of work in a call, so that progress shows and a call's round trip does not
+_FOREMOST: Final = 64  # units that are looked at for one that a worker may have
 _TOO_SLOW: Final = 1.5  # as late as the others would be done with all that waits: left to them
 
 
@@ -81,13 +83,18 @@ class RunState:
 
     # Handing out
 
-    def next_batch(self, worker: int, now: float = 0.0, node: str = "", has_others: bool = False) -> list[WorkUnit]:
+    def next_batch(
+        self, worker: int, now: float = 0.0, node: str = "", nodes: Set[str] = frozenset()
+    ) -> list[WorkUnit]:
         """Units for one call to a worker, now in flight there; empty if nothing is pending for it. A unit that was on
         a lost worker goes alone: if it is what kills workers, it takes no others with it; and on no node where it was
-        lost, if the run ``has_others``."""
-        first = next((key for key in self.pending if not self._avoids(key, node, has_others)), None)
+        lost, if there is another among those of the run, ``nodes``."""
+        foremost = list(islice(self.pending, _FOREMOST))
+        first = next((key for key in foremost if not self._avoids(key, node, nodes)), None)
         if first is None:
-            return []
+            if len(foremost) < _FOREMOST:
+                return []
+            first = foremost[0]  # so many are to avoid this node that looking at all of them would cost more
         self.pace.joins(worker, node)
         if self._is_left_to_others(worker, self.units[first]):
             return []
@@ -113,8 +120,8 @@ class RunState:
         """Whether a unit may be what killed its worker."""
         return key in self.losses and self.losses[key].own > 0
 
-    def _avoids(self, key: str, node: str, has_others: bool) -> bool:
-        return has_others and key in self.losses and node in self.losses[key].nodes
+    def _avoids(self, key: str, node: str, nodes: Set[str]) -> bool:
+        return key in self.losses and node in self.losses[key].nodes and not nodes <= self.losses[key].nodes
 
     def _fitting(self, worker: int, first: str) -> list[str]:
         """The first that waits, and those behind it which fit into one call."""

@@ -121,13 +121,21 @@ def test_a_unit_that_silences_one_worker_after_the_other_fails() -> None:
     assert [outcome.key for outcome in failed] == ["0000"]
 
 
+def test_a_unit_that_was_lost_on_every_node_is_tried_again() -> None:
+    state, nodes = state_of(5), {"a", "b"}
+    for node in ("a", "b"):
+        assert keys(state.next_batch(0, node=node, nodes=nodes)) == ["0000"]
+        state.worker_lost(0, "gone", node)
+    assert keys(state.next_batch(0, node="a", nodes=nodes)) == ["0000"]
+
+
 def test_a_unit_that_lacks_something_on_a_node_is_tried_elsewhere() -> None:
     state = state_of(5, 5)
     state.next_batch(0, node="full")
     assert state.failed_there("0000", 0, "No space left on device", "full") == []
     state.validate()
-    assert state.next_batch(1, node="full", has_others=True) == []
-    assert keys(state.next_batch(2, node="other", has_others=True)) == ["0000"]
+    assert state.next_batch(1, node="full", nodes={"full", "other"}) == []
+    assert keys(state.next_batch(2, node="other", nodes={"full", "other"})) == ["0000"]
     assert state.copies == {"0000": (2,), "0001": (0,)}
 
 
@@ -199,11 +207,11 @@ class Run(RuleBasedStateMachine):
     def node(self, worker: int) -> str:
         return f"node {worker // 2}"
 
-    @rule(worker=st.integers(0, num_workers - 1), has_others=st.booleans())
-    def take(self, worker: int, has_others: bool) -> None:
+    @rule(worker=st.integers(0, num_workers - 1), nodes=st.sets(st.sampled_from(["node 0", "node 1"])))
+    def take(self, worker: int, nodes: set[str]) -> None:
         if worker not in self.silent:
             is_measured = self.state.pace.cost("burst") is not None
-            batch = self.state.next_batch(worker, self.now, self.node(worker), has_others)
+            batch = self.state.next_batch(worker, self.now, self.node(worker), nodes)
             weight = sum(unit.weight for unit in batch)
             assert len(batch) <= 1 or is_measured or weight <= self.state.batch_weight
             self.taken.extend(keys(batch))
