@@ -265,7 +265,7 @@ def _run_sweep(asked: _Asked) -> Run:
 def _stamp(resolved: Mapping[str, Any], inputs: Mapping[str, str], points: Points) -> str:
     """Of all that the files of points follow from, beside their numbers."""
     versions = {name: each for name, each in rundir.versions().items() if name != "ray"}
-    return kept.checksum_of_text(json.dumps([resolved, inputs, versions, points.packs]))
+    return kept.checksum_of_text(json.dumps([resolved, sorted(inputs.values()), versions, points.packs]))
 
 
 def _check_limits(asked: _Asked, chosen: str, number: int, *, packs: bool) -> None:

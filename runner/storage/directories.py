@@ -38,7 +38,7 @@ GROWING: Final = ("units.jsonl", "points.jsonl")
 PARTS: Final = ".parts"
 POINTS: Final = "points"
 SECONDS_BETWEEN: Final = 5.0  # pieces of journals
-_BEGIN: Final = ("resolved.yaml", MANIFEST)  # what a run that goes on has
+_BEGIN: Final = ("resolved.yaml", MANIFEST, "status.json")  # what a run that goes on has
 
 _fetched: Final[set[Path]] = set()  # in this process
 
@@ -292,6 +292,8 @@ class _Publication:
         names = [name for name in _files(self._directory) if name not in (MANIFEST, INDEX)]
         for _ in side_by_side(self._put_if_new, names):
             pass
+        for name in self._put.keys() - {*names, MANIFEST}:  # it told of the run while that went on
+            self._target.remove(self._below + name)
         index = {name: _size_and_checksum(self._directory / name) for name in names}
         _replace(
             self._directory / INDEX,

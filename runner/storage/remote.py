@@ -162,10 +162,13 @@ def remote(url: str) -> Remote:
 
 
 def side_by_side(function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-    """``function`` of each item, several at a time, results in their order; the first error is raised when all that
-    had begun are done."""
-    with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="storage") as pool:
-        yield from pool.map(function, items)
+    """``function`` of each item, several at a time, results in their order; the first error is raised."""
+    yield from _threads().map(function, items)
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="storage")
 
 
 def _s3(address: Address) -> Any:
