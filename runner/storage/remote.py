@@ -10,7 +10,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -162,8 +162,12 @@ def remote(url: str) -> Remote:
 
 
 def side_by_side(function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-    """``function`` of each item, several at a time, results in their order; the first error is raised."""
-    yield from _threads().map(function, items)
+    """``function`` of each item, several at a time, results in their order; the first error is raised when all are
+    done. ``function`` calls this no further."""
+    begun = [_threads().submit(function, item) for item in items]
+    wait(begun)
+    for each in begun:
+        yield each.result()
 
 
 @lru_cache(maxsize=1)

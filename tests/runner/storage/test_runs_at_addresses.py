@@ -1,0 +1,42 @@
+"""A sweep whose run directory stands at an address, here that of a folder: taken up elsewhere, and read from a third."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+STUDY = "workload: {path: trace}\ntarget: crossbar256\nsweep: {cpu_ratio: [1.0, 2.0]}\n"
+RANKS = {0: ["init", "compute 1e6", "send 1 0 8 6", "finalize"], 1: ["init", "recv 0 0 8 6", "finalize"]}
+
+
+def test_a_sweep_at_an_address_goes_on_elsewhere(on: Callable, tmp_path: Path, write_trace: Callable) -> None:
+    write_trace(RANKS, "trace")
+    (tmp_path / "study.yaml").write_text(STUDY)
+    address = f"file://{tmp_path}/bucket/run"
+    assert on("calm", "run", "study.yaml", "-o", "local", "--no-report").status == 0
+    done = on("one", "run", "study.yaml", "-o", address, "--no-report")
+    assert (done.status, f"results: {address}\n" in done.out) == (0, True), done
+    there = tmp_path / "bucket" / "run"
+    (there / "points" / "0001" / "stats.json").write_text("{}")
+    resumed = on("two", "run", "--resume", "-o", address, "--no-report")
+    assert resumed.status == 0, resumed.err
+    lines = resumed.err.splitlines()
+    assert f"manyscale: {address}/points/0001/stats.json: is damaged (its checksum differs) and is left out" in lines
+    for name in ("sweep.parquet", *(f"points/000{number}/timeline/ranks.parquet" for number in range(2))):
+        assert (there / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
+    assert (there / "points" / "0001" / "stats.json").read_bytes() == (
+        tmp_path / "local" / "points" / "0001" / "stats.json"
+    ).read_bytes()
+    shutil.rmtree(tmp_path / "trace")
+    assert on("three", "status", address).out.startswith(f"{address}: complete; ")
+    assert on("three", "compare", f"{address}/points/0000", f"{address}/points/0001").status == 0
+
+
+def test_a_finished_sweep_is_left_as_it_is(on: Callable, tmp_path: Path, write_trace: Callable) -> None:
+    """Also by ``--resume`` alone, where the study named its trace by a relative path."""
+    write_trace(RANKS, "trace")
+    (tmp_path / "study.yaml").write_text(STUDY)
+    address = f"file://{tmp_path}/bucket/run"
+    assert on("one", "run", "study.yaml", "-o", address, "--no-report").status == 0
+    assert "0 work units" in on("two", "run", "--resume", "-o", address, "--no-report").out
