@@ -1,4 +1,4 @@
-"""A sweep whose run directory stands at an address, here that of a folder: taken up elsewhere, and read from a third."""
+"""A sweep whose run directory stands at an address, here that of a folder: taken up elsewhere, read from a third."""
 
 from __future__ import annotations
 

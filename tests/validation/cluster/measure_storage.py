@@ -1,4 +1,4 @@
-"""CPU and wall time of an object: ``measure_storage.py s3://BUCKET/PREFIX``, with keys and server in the environment."""
+"""CPU and wall time of an object: ``measure_storage.py s3://BUCKET/PREFIX``, keys and server by the environment."""
 
 from __future__ import annotations
 
