@@ -15,6 +15,7 @@ from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import standing
 from manyscale.runner.run.sweeps import finished, point_files
 from manyscale.runner.storage.address import located, located_or_none
+from manyscale.runner.storage.directories import fetch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +79,7 @@ class StatusResult(Answer):
 def status(directory: str | PathLike[str]) -> StatusResult:
     """How far a run is, as its manifest and its journal say. Raises UserError for what is no run directory."""
     folder = located(directory)
+    fetch(folder, again=True)
     manifest = rundir.read_manifest(folder)
     entries, num_damaged = rundir.read_journal(folder)
     latest = {entry["key"]: entry["status"] for entry in entries}

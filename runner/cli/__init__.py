@@ -202,7 +202,9 @@ def _status_and_line(error: BaseException, options: argparse.Namespace) -> tuple
     from manyscale.runner import limits, shipped  # loads YAML, which help does without
     from manyscale.runner.storage.address import with_addresses
 
-    line = with_addresses(shipped.without_folders(" ".join(str(error).split("\n"))))
+    line = shipped.without_folders(" ".join(str(error).split("\n")))
+    if not isinstance(error, limits.LimitError):  # which is one of this machine, where copies are
+        line = with_addresses(line)
     if isinstance(error, WrongKeyError):
         return 2, in_words_typed(error.place, error.key, error.problem, options) or line
     if isinstance(error, UserError):
