@@ -107,6 +107,8 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "convert {examples}/lulesh-8.tar.zst --to goal -o goal",
         "convert goal -o from-goal",
         "run --workload goal --target laptop --model network=loggops",
+        "extrapolate hpcg-8 hpcg-64 --ranks 1331 -o hpcg-1331",  # collectives of many ranks are called
+        "run --workload hpcg-1331 --target crossbar256 --set target.nodes=1331",
         "convert {data}/paraver/lulesh-7+1.prv.gz -o from-paraver",
         "convert {data}/dimemas/ar.dim.gz -o from-dimemas",
         "convert {data}/dumpi/testtrace.meta -o from-dumpi",
