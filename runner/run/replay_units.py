@@ -19,7 +19,6 @@ from manyscale.models.network.critical_path import (
     starting_at_send,
 )
 from manyscale.models.network.program import Program
-from manyscale.models.network.replay.replay import replay_law
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.registry import lookup
@@ -89,14 +88,15 @@ def _replayed(parameters: Mapping[str, Any], program: Program, compute_ps: np.nd
 
 def _through_calls(program: Program, network: Network, placement: Placement) -> ThroughCall:
     """The critical path through a collective that is called: its one instance is replayed again."""
-    parts = latency_bandwidth.called(program, network, placement)
+    from manyscale.models.network.replay.calls import CalledReplay  # few runs need it
+
+    parts = [CalledReplay(part, law) for part, law in latency_bandwidth.called(program, network, placement)]
     kind = np.empty(0, np.int32) if program.calls is None else program.calls.kind
 
     def through(instance: int, entered_ps: np.ndarray, last: int) -> tuple[CriticalPath, int]:
-        part, law = parts[kind[instance]]
-        timeline = replay_law(part, entered_ps, law)
-        return path_from(
-            part, entered_ps, timeline, law.is_eager, starting_at_send(law.is_eager, network.transfer_start), last
-        )
+        replay = parts[kind[instance]]
+        is_eager = replay.law.is_eager
+        at_send = starting_at_send(is_eager, network.transfer_start)
+        return path_from(replay.part, entered_ps, replay.timeline(entered_ps), is_eager, at_send, last)
 
     return through

@@ -20,8 +20,8 @@ from manyscale.models.kernels import allocation_free, by_reference
 from manyscale.models.network.collectives.calls import Calls
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
-from manyscale.models.network.replay.kernel import ENDED, FRESH, Script, Stage, new_stage, run_ready
-from manyscale.models.network.replay.replay import MessageLaw, deadlock, read_only, replay_law
+from manyscale.models.network.replay.kernel import ENDED, FRESH, Script, Stage, new_stage, run, run_ready
+from manyscale.models.network.replay.replay import MessageLaw, deadlock, read_only
 from manyscale.models.network.replay.steps import ACTION, CALL, FIRST, LAST
 from manyscale.models.network.replay.timeline import ReplayError, Timeline
 
@@ -66,6 +66,34 @@ def law_of_calls(
     return [(part, law_of(part, node_of_rank[members])) for part, members in parts]
 
 
+class CalledReplay:
+    """Replays instances of one collective that is called, in the same memory: a timeline is valid until the next."""
+
+    def __init__(self, part: Program, law: MessageLaw) -> None:
+        self.part, self.law = part, law
+        self._stage = new_stage(part, law.gate_cost_ps)
+        self._fresh = [values.copy() for values in (self._stage.strand, self._stage.message, self._stage.ready)]
+
+    def timeline(self, entered_ps: np.ndarray) -> Timeline:
+        """Of the instance that its participants enter at these times."""
+        stage = self._stage
+        for values, fresh in zip((stage.strand, stage.message, stage.ready), self._fresh, strict=True):
+            values[:] = fresh
+        stage.counter[:] = len(entered_ps), 0
+        part, law = self.part, self.law
+        run(
+            Script(
+                part.step, part.target, part.strand_steps[1:], read_only(entered_ps), law.cost_ps, law.is_eager,
+                law.eager_start,
+            ),
+            stage,
+        )  # fmt: skip
+        finished = stage.strand["phase"] == ENDED
+        if not finished.all():
+            raise ReplayError(deadlock(part, stage.strand["place"], finished))
+        return Timeline(stage.end_ps, stage.message["sent"], stage.message["received"])
+
+
 def replay_calls(
     program: Program, compute_ps: np.ndarray, law: MessageLaw, parts: Sequence[tuple[Program, MessageLaw]]
 ) -> Timeline:
@@ -78,6 +106,7 @@ def replay_calls(
         program.step, program.target, program.strand_steps[1:], read_only(compute_ps), law.cost_ps, law.is_eager,
         law.eager_start,
     )  # fmt: skip
+    replays = [CalledReplay(part, its_law) for part, its_law in parts]
     missing = calls.num_participants
     parked = np.empty(program.num_ranks, np.int32)
     while count := run_to_calls(script, stage, parked):
@@ -87,10 +116,8 @@ def replay_calls(
         if not len(complete):
             raise EntangledCallsError(deadlock(program, stage.strand["place"], stage.strand["phase"] == ENDED))
         for instance in complete.tolist():
-            part, its_law = parts[calls.kind[instance]]
             members = calls.members[calls.kind[instance]]
-            ends = replay_law(part, stage.strand["clock"][members], its_law).end_ps
-            _go_on(stage, members, ends)
+            _go_on(stage, members, replays[calls.kind[instance]].timeline(stage.strand["clock"][members]).end_ps)
     finished = stage.strand["phase"] == ENDED
     if not finished.all():
         raise EntangledCallsError(deadlock(program, stage.strand["place"], finished))
