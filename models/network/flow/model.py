@@ -101,12 +101,13 @@ def replay_over(
     """As `replay`, over given routes of the program's messages; the network's own latencies and bandwidths matter only
     to collectives that are formulas. ``with_load``: record the load of links."""
     law = latency_bandwidth.message_law(program, network, node_of_rank)
+    is_eager, eager_start, gate_cost = law.is_eager, law.eager_start, law.gate_cost_ps.astype(np.float64)
+    del law  # its costs are not used: 8 B a message
     traffic, sharing = traffic_of(program, network, ways, with_load)
-    steps, state = new_state(
-        program, compute_ps.astype(np.float64), law.is_eager, np.zeros(program.num_messages),
-        law.gate_cost_ps.astype(np.float64),
-    )  # fmt: skip
-    run(steps, state, traffic, sharing, law.eager_start)
+    no_delay = np.zeros(program.num_messages)
+    steps, state = new_state(program, compute_ps.astype(np.float64), is_eager, no_delay, gate_cost)
+    run(steps, state, traffic, sharing, eager_start)
+    del traffic
     if not state.finished.all():
         raise ReplayError(deadlock(program, state.strand["place"], state.finished))
     if program.num_queues:
