@@ -53,7 +53,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
     """``--executor``, ``--address`` and ``--workers``."""
     parser.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
     parser.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
-    parser.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+    parser.add_argument("--workers", type=int, metavar="N", help="Ray actors at most (default: one per core)")
 
 
 def add_target(parser: argparse.ArgumentParser, what: str = "machine that is predicted", former: str = "") -> None:

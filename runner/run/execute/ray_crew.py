@@ -11,7 +11,14 @@ from manyscale.runner.predict.units import Outcome, WorkUnit
 from manyscale.runner.run.execute.feeding import Seat
 from manyscale.runner.run.execute.ray_nodes import Nodes, tell
 from manyscale.runner.run.execute.ray_pulse import THREAD, Pulse, SilentWorkerError
-from manyscale.runner.run.execute.ray_workers import Shard, is_of_node, last_line, other_version, reason_of
+from manyscale.runner.run.execute.ray_workers import (
+    Shard,
+    is_of_node,
+    lacks_memory,
+    last_line,
+    other_version,
+    reason_of,
+)
 from manyscale.runner.run.execute.state import RunState
 
 START_TIMEOUT_SECONDS: Final = 300.0  # of a worker, while others start, too
@@ -131,10 +138,12 @@ class Crew:
         UserError if no node is left where workers start."""
         self.dismiss(worker)
         reason = reason_of(error)
-        failed = state.worker_lost(worker.worker, f"its worker died: {reason}", worker.node, is_of_node(error))
+        with_node, is_hungry = is_of_node(error), lacks_memory(error)
+        text = f"its worker died: {reason}"
+        failed = state.worker_lost(worker.worker, text, worker.node, with_node or is_hungry)
         if not worker.is_ready and getattr(error, "actor_init_failed", False):  # Shard could not be loaded there
             self.cannot_load(worker, error)
-        elif not worker.is_ready or "MEMORY" in reason.upper():
+        elif is_hungry or not (worker.is_ready or with_node):
             self.nodes.failed(worker.node, reason)
         return failed
 

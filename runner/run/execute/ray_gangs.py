@@ -21,6 +21,7 @@ from manyscale.runner.run.execute.ray_pulse import Pulse, SilentWorkerError
 from manyscale.runner.run.execute.ray_workers import (
     Shard,
     is_of_node,
+    lacks_memory,
     last_line,
     losses,
     other_version,
@@ -225,10 +226,10 @@ class Gangs:
         """End a gang that has lost a member; its unit returns to the queue or, once too often, fails."""
         self._dismiss(ray, gang)
         reason = reason_of(error)
-        yield from state.worker_lost(
-            gang.worker, f"one of its workers died: {reason}", gang.node, with_node=is_of_node(error)
-        )
-        if gang.is_ready or gang.node not in self._nodes:
+        with_node, is_hungry = is_of_node(error), lacks_memory(error)
+        text = f"one of its workers died: {reason}"
+        yield from state.worker_lost(gang.worker, text, gang.node, with_node or is_hungry)
+        if gang.node not in self._nodes or (not is_hungry and (gang.is_ready or with_node)):
             return
         if getattr(error, "actor_init_failed", False):  # Shard could not be loaded there
             self._nodes.leave_out(gang.node, last_line(error), is_of_user=True)

@@ -194,20 +194,26 @@ def losses() -> tuple[type[Exception], ...]:
         exceptions.WorkerCrashedError,
         exceptions.OutOfMemoryError,
         exceptions.LocalRayletDiedError,
+        exceptions.ActorUnschedulableError,  # its node went before it started
+        exceptions.ActorPlacementGroupRemoved,
+        exceptions.RuntimeEnvSetupError,  # by a node without disk
     )
 
 
 def is_of_node(error: Exception) -> bool:
     """Whether a worker was lost with its node, or was given up, and not by what it computed."""
-    from ray.exceptions import NodeDiedError, OutOfMemoryError
+    from ray.exceptions import ActorPlacementGroupRemoved, ActorUnschedulableError, NodeDiedError
 
+    kinds = (SilentWorkerError, NodeDiedError, ActorUnschedulableError, ActorPlacementGroupRemoved)
     words = str(error)
-    return (
-        isinstance(error, (SilentWorkerError, NodeDiedError, OutOfMemoryError))
-        or "node has died" in words
-        or "NODE_DIED" in words
-        or "NODE_OUT_OF_MEMORY" in words
-    )
+    return isinstance(error, kinds) or "node has died" in words or "NODE_DIED" in words
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether a worker was ended since its node has no memory left."""
+    from ray.exceptions import OutOfMemoryError
+
+    return isinstance(error, OutOfMemoryError) or "NODE_OUT_OF_MEMORY" in str(error)
 
 
 def reason_of(error: Exception) -> str:

@@ -14,7 +14,7 @@ from manyscale.runner.run.execute import ray_crew
 from manyscale.runner.run.execute.ray_crew import IDLE_SECONDS, Crew
 from manyscale.runner.run.execute.ray_nodes import Node, Nodes
 from manyscale.runner.run.execute.ray_pulse import Heard
-from manyscale.runner.run.execute.ray_workers import versions
+from manyscale.runner.run.execute.ray_workers import losses, versions
 from manyscale.runner.run.execute.state import RunState
 
 
@@ -148,3 +148,19 @@ def test_a_node_of_another_version_loses_all_that_start_there(scene: Scene, caps
     scene.crew.welcome(bad, versions() | {"numba": "0.1"})
     assert scene.see() == ["a", "a"]
     assert "node b is left out: it has numba 0.1, here it is" in capsys.readouterr().err
+
+
+def test_what_starts_on_a_node_that_goes_is_no_failure_of_the_node_and_what_finds_no_memory_is(scene: Scene) -> None:
+    from ray.exceptions import ActorUnschedulableError, OutOfMemoryError, RuntimeEnvSetupError
+
+    scene.add(4)
+    scene.see()
+    on_a, _, *on_b = sorted(scene.crew.workers.values(), key=lambda worker: worker.node)
+    scene.crew.lose(on_a, ActorUnschedulableError("the node is gone"), scene.state)
+    assert scene.nodes["a"].failures == 0
+    scene.crew.lose(on_b[0], RuntimeEnvSetupError("no space left"), scene.state)
+    assert scene.nodes["b"].failures == 1
+    on_b[1].is_ready = True
+    scene.crew.lose(on_b[1], OutOfMemoryError("killed"), scene.state)
+    assert scene.nodes["b"].failures == 2
+    assert all(isinstance(error("x"), losses()) for error in (ActorUnschedulableError, RuntimeEnvSetupError))
