@@ -38,7 +38,7 @@ GROWING: Final = ("units.jsonl", "points.jsonl")
 PARTS: Final = ".parts"
 POINTS: Final = "points"
 SECONDS_BETWEEN: Final = 5.0  # pieces of journals
-_BEGIN: Final = ("resolved.yaml", MANIFEST, "status.json")  # what a run that goes on has
+_BEGIN: Final = ("resolved.yaml", "status.json")  # what a run that goes on has, beside its manifest
 
 _fetched: Final[set[Path]] = set()  # in this process
 
@@ -247,6 +247,7 @@ class _Publication:
     def _tick(self) -> None:
         for name in _BEGIN:
             self._put_if_new(name)
+        self._tell_that_it_runs()
         for name in GROWING:
             self._put_lines(name)
 
@@ -260,6 +261,18 @@ class _Publication:
         if self._put.get(name) != stamp:
             self._target.put(self._below + name, path)
             self._put[name] = stamp
+
+    def _tell_that_it_runs(self) -> None:
+        """Publish the manifest of a run that goes on, once; that of one that has ended follows when all else is there."""
+        if MANIFEST in self._put:
+            return
+        try:
+            content = (self._directory / MANIFEST).read_bytes()
+            if json.loads(content)["status"] == "running":
+                self._target.put(self._below + MANIFEST, content)
+                self._put[MANIFEST] = (0, 0, 0)
+        except (FileNotFoundError, ValueError, KeyError):
+            return
 
     def _put_lines(self, name: str) -> None:
         path = self._directory / name

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.storage import directories
+from manyscale.runner.storage import remote as objects
 
 STUDY = "workload: {path: trace}\ntarget: crossbar256\nsweep: {cpu_ratio: [1.0, 2.0]}\n"
 RANKS = {0: ["init", "compute 1e6", "send 1 0 8 6", "finalize"], 1: ["init", "recv 0 0 8 6", "finalize"]}
@@ -40,3 +47,27 @@ def test_a_finished_sweep_is_left_as_it_is(on: Callable, tmp_path: Path, write_t
     address = f"file://{tmp_path}/bucket/run"
     assert on("one", "run", "study.yaml", "-o", address, "--no-report").status == 0
     assert "0 work units" in on("two", "run", "--resume", "-o", address, "--no-report").out
+
+
+def test_what_is_half_published_is_not_whole(
+    on: Callable, refused: Callable, tmp_path: Path, write_trace: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage refuses a file at the end: the run is not complete there, and can go on."""
+    write_trace(RANKS, "trace")
+    address = f"file://{tmp_path}/bucket/run"
+    command = ["run", "--workload", "trace", "--target", "crossbar256", "-o", address, "--no-report"]
+    put = objects.Remote.put
+
+    def refuses(self: objects.Remote, name: str, content: bytes | Path) -> None:
+        if name == "timeline/ranks.parquet":
+            raise UserError(f"{self.place(name)}: cannot be written: it is full; make room there")
+        put(self, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(objects.Remote, "put", refuses)
+        patch.setattr(directories, "SECONDS_BETWEEN", 0.001)
+        refused(on("one", *command), f"{address}/timeline/ranks.parquet: cannot be written: it is full")
+    manifest = tmp_path / "bucket" / "run" / "manifest.json"
+    assert not manifest.exists() or json.loads(manifest.read_text())["status"] == "running"
+    assert not on("two", "status", address).out.startswith(f"{address}: complete")
+    assert on("one", *command, *(["--resume"] if manifest.exists() else [])).status == 0 or not manifest.exists()
