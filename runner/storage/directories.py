@@ -263,7 +263,7 @@ class _Publication:
             self._put[name] = stamp
 
     def _tell_that_it_runs(self) -> None:
-        """Publish the manifest of a run that goes on, once; that of one that has ended follows when all else is there."""
+        """Publish the manifest of a run that goes on, once; of one that has ended it follows when all else is there."""
         if MANIFEST in self._put:
             return
         try:
