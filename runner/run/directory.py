@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -96,7 +96,9 @@ def new_results(output: Path | None, name: str) -> Iterator[Path]:
 def discard(directory: Path, *, remove: bool) -> None:
     """Take back what a run wrote before its input was refused, unless it holds results already; with ``remove`` the
     directory goes, too."""
-    written = {RESOLVED, "manifest.json", "units.jsonl", STATUS}
+    written = {RESOLVED, "manifest.json", "units.jsonl", STATUS, "points.jsonl", "plotly.min.js"}
+    with suppress(OSError):  # it is not there, or holds points
+        (directory / "points").rmdir()
     if {entry.name for entry in directory.iterdir()} <= written:
         for name in written:
             (directory / name).unlink(missing_ok=True)

@@ -150,7 +150,7 @@ def test_a_refused_run_is_taken_back_unless_it_holds_results(tmp_path, remove):
         for name in ("resolved.yaml", "manifest.json", "units.jsonl"):
             (directory / name).write_text("x")
         if results:
-            (directory / "points").mkdir()
+            (directory / "points" / "0000").mkdir(parents=True)
         rundir.discard(directory, remove=remove)
         if results:
             assert len(list(directory.iterdir())) == 4

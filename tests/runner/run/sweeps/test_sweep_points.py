@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import forbids
 from manyscale.runner import kept
-from manyscale.runner.run import pipeline, study_runs
+from manyscale.runner.run import pipeline, point_notes, study_runs
 from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.sweeps import finished, point_files, point_units, sweep_runs
 from manyscale.runner.study import Sweep
@@ -246,6 +247,15 @@ def test_strict_refuses_before_anything_is_written(
     run("out", "--no-report")
     refused(cli("run", study, "-o", "out", "--executor", "local", "--strict", "--resume"), "with --strict")
     run("out", "--no-report", "--strict", "--resume", *accepted)
+
+
+@pytest.mark.contract
+def test_what_only_the_result_of_the_first_point_shows_leaves_nothing_behind(
+    cli: Callable, study: Path, refused: Callable, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(point_notes, "of_ideal_network", lambda _figures: [forbids("no-use", "means nothing")])
+    refused(cli("run", study, "-o", "out", "--executor", "local"), "means nothing: forbids a number", "--accept no-use")
+    assert not Path("out").exists()
 
 
 @pytest.mark.theory
