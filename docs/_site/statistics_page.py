@@ -120,10 +120,6 @@ def _made(
     value: ast.expr, makers: Mapping[str, ast.FunctionDef], scope: Mapping[str, str]
 ) -> tuple[str, str, str] | None:
     """(unit, kind, description) of a value that is a Statistic, or that a function makes one of."""
-    if isinstance(value, ast.BinOp):  # an entry of the notes, with more beside
-        value = value.left
-    if _calls(value, "_entry") and isinstance(value, ast.Call):
-        value = value.args[0]
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
         return None
     if value.func.id == "Statistic":

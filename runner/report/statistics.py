@@ -69,10 +69,11 @@ def _around(name: str, unit: str, kind: str, description: str) -> tuple[str, str
 @lru_cache(maxsize=64)
 def _notes(notes: tuple[Note, ...]) -> str:
     count = sum(note.severity is not Severity.informs for note in notes)
-    content = {
-        "value": count, "unit": "1", "kind": "count", "ci_low": None, "ci_high": None,
-        "description": "notes on what the figures leave out or guess", "list": [asdict(note) for note in notes],
-    }  # fmt: skip
+    text = "notes on what the figures leave out or guess"
+    figure = {"notes": Statistic(count, "1", "count", text)}
+    fields = asdict(figure["notes"])
+    content = {key: fields[key] for key in ("value", "unit", "kind", "ci_low", "ci_high", "description")}
+    content["list"] = [asdict(note) for note in notes]
     return json.dumps({"notes": content}, indent=1)[2:-2]
 
 
