@@ -1,5 +1,4 @@
-"""A run on a cluster whose nodes come and go, as a script: prints what became of it as JSON. Arguments: a folder, and
-what happens ("unfit": nothing but a node of another version; "elastic": the whole story)."""
+"""A run on a cluster whose nodes come and go, as a script: prints what became of it as JSON. Argument: a folder."""
 
 from __future__ import annotations
 
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 from ray.cluster_utils import Cluster
 
-from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Outcome, WorkUnit
 from manyscale.runner.run.execute.ray import RayExecutor
 from manyscale.runner.run.store import Store
@@ -87,20 +85,11 @@ def elastic(story: Story, executor: RayExecutor, store: Store) -> dict[str, Any]
     }
 
 
-def unfit(story: Story, executor: RayExecutor, store: Store) -> dict[str, Any]:
-    story.other_node()
-    try:
-        list(executor.map([unit(0, 0)], {"values": np.arange(5)}, store))
-    except (UserError, RunError) as error:
-        return {"kind": type(error).__name__, "line": str(error)}
-    return {}
-
-
 def main() -> None:
-    folder, what = Path(sys.argv[1]), sys.argv[2]
+    folder = Path(sys.argv[1])
     story = Story(folder)
     with closing(RayExecutor(address=story.cluster.address, num_workers=8)) as executor:
-        found = {"elastic": elastic, "unfit": unfit}[what](story, executor, Store(folder / "units"))
+        found = elastic(story, executor, Store(folder / "units"))
     print(json.dumps(found), flush=True)
     for node in story.cluster.list_all_nodes():
         node.kill_all_processes(check_alive=False, allow_graceful=False)
