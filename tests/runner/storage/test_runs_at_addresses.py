@@ -12,6 +12,7 @@ import pytest
 from manyscale.runner.errors import UserError
 from manyscale.runner.storage import directories
 from manyscale.runner.storage import remote as objects
+from manyscale.runner.storage.address import located
 
 STUDY = "workload: {path: trace}\ntarget: crossbar256\nsweep: {cpu_ratio: [1.0, 2.0]}\n"
 RANKS = {0: ["init", "compute 1e6", "send 1 0 8 6", "finalize"], 1: ["init", "recv 0 0 8 6", "finalize"]}
@@ -71,3 +72,20 @@ def test_what_is_half_published_is_not_whole(
     assert not manifest.exists() or json.loads(manifest.read_text())["status"] == "running"
     assert not on("two", "status", address).out.startswith(f"{address}: complete")
     assert on("one", *command, *(["--resume"] if manifest.exists() else [])).status == 0 or not manifest.exists()
+
+
+def test_a_manifest_that_says_complete_is_the_last(
+    tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directories, "SECONDS_BETWEEN", 0.001)
+    copy, there = located(f"file://{tmp_path}/bucket/run"), tmp_path / "bucket" / "run"
+    copy.mkdir(parents=True)
+    (copy / "manifest.json").write_text('{"status": "complete"}')
+    (copy / "units.jsonl").write_text('{"line": 1}\n')
+    with directories.published(copy):
+        while not list(there.glob("units.jsonl.parts/*")):  # what a round of pieces publishes last
+            pass
+        assert not (there / "manifest.json").exists()
+    assert sorted(path.name for path in there.iterdir() if path.is_file()) == [
+        "files.json", "manifest.json", "units.jsonl",
+    ]  # fmt: skip
