@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +62,7 @@ class Standing:
         seconds, gone = now - marks[0][0], done - marks[0][1]
         rate = gone / seconds if total and gone > 0 and seconds > 0 else None
         return {
-            "host": socket.gethostname(),
+            "host": os.uname().nodename,
             "process": os.getpid(),
             "time": time.time(),
             "seconds": round(now - self._begin, 3),
