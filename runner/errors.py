@@ -57,6 +57,10 @@ class RunError(Exception):
         self.directory = directory
 
 
+class LostClusterError(RunError):
+    """The cluster that computed the run is gone; what was finished is kept."""
+
+
 class TerminationError(KeyboardInterrupt):
     """The process was told to end by SIGTERM, as KeyboardInterrupt tells of SIGINT; exit status 143."""
 

@@ -18,7 +18,7 @@ import sys
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -36,6 +36,7 @@ NAME: Final = "chaos"
 NETWORK: Final = "10.77"
 TRACES: Final = "traces"  # a folder of which every node has a copy
 MOST_NODES: Final = 4
+SLOW: Final = 0.1
 LOOK_SECONDS: Final = 0.1
 SAMPLE_SECONDS: Final = 0.5
 STALL_SECONDS: Final = 120.0  # without a unit done: the run hangs
@@ -221,6 +222,8 @@ class FaultyRun:
                     break
                 time.sleep(LOOK_SECONDS)
             self._time.look(self._cluster.nodes)
+            if self.verdict.problems:
+                self._keep_logs()
             if waiting:
                 self._tell(f"{len(waiting)} faults had no time to come")
         finally:
@@ -248,6 +251,12 @@ class FaultyRun:
         if status:
             self._tell(f"exit status {status}: {self._driver.said[-1:]}")
         return True
+
+    def _keep_logs(self) -> None:
+        """Of the head's Ray, and of the driver's part of it."""
+        files = "gcs_server.out raylet.out python-core-driver*.log"
+        words = ["sh", "-c", f"cd /tmp/ray/session_latest/logs && tail -n 200 {files}"]
+        (self._cluster.folder / f"{self._output.name}.ray.log").write_text(self._cluster.head.inside(*words))
 
     # Faults
 
@@ -295,7 +304,7 @@ class FaultyRun:
             node.cut()
             mend = node.restore
         elif what == "slow":
-            node.slow_down(0.1)
+            node.slow_down(SLOW)
             mend = partial(node.slow_down, 0)
         else:
             node.fill_disk()
@@ -359,9 +368,8 @@ def problems_of(found: Path, calm: Path) -> list[str]:
     """In what a run differs from a calm one: its bytes, its units, and how often each is counted."""
     if not (found / "units.parquet").is_file():
         return ["has no results"]
-    problems = []
-    if same_runs.compare(calm, found):
-        problems.append("its bytes differ")
+    differing = same_runs.differing(calm, found)
+    problems = [f"{len(differing)} files differ: {', '.join(map(str, differing[:3]))}"] if differing else []
     keys = {side: sorted(pq.read_table(side / "units.parquet")["key"].to_pylist()) for side in (calm, found)}
     if keys[found] != keys[calm]:
         problems.append("its units are others")
@@ -424,6 +432,22 @@ def one_run(folder: Path, arguments: Sequence[str], calm: Path, seed: int, fault
     return verdict
 
 
+def with_and_without_a_slow_node(folder: Path, arguments: Sequence[str], calm: Path) -> Iterator[Verdict]:
+    """Runs on one node, and on one node beside one at 10 % of its speed."""
+    for number, slow in enumerate((False, True, False, True)):
+        output = folder / f"slow-{number}"
+        with NodeCluster(NAME, NETWORK, folder, keep=[folder / TRACES]) as cluster:
+            nodes = [cluster.add() for _ in range(1 + slow)]
+            for node in nodes:
+                node.wait_until_joined()
+            for node in nodes[1:]:
+                node.slow_down(SLOW)
+            run = FaultyRun(cluster, arguments, output, calm)
+            run.run(number, [], len(nodes))
+        run.verdict.faults = ["slow node"] * slow
+        yield run.check()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("output", type=Path)
@@ -431,6 +455,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--faults", type=int, default=10)
     parser.add_argument("--widths", type=int, default=6)
+    parser.add_argument("--slow-node", action="store_true")
     parser.add_argument("--kind", action="append", choices=KINDS)
     options = parser.parse_args()
     folder = options.output.resolve()
@@ -440,16 +465,22 @@ def main() -> int:
     if not (calm / "simulator.json").is_file():
         shutil.rmtree(calm, ignore_errors=True)
         calm_local(folder, arguments)
+    if options.slow_node:
+        verdicts: Iterable[Verdict] = with_and_without_a_slow_node(folder, arguments, calm)
+    else:
+        seeds = range(options.first, options.first + options.runs)
+        kinds = options.kind or KINDS
+        verdicts = (one_run(folder, arguments, calm, seed, schedule(seed, options.faults, kinds)) for seed in seeds)
     num_bad = 0
-    for seed in range(options.first, options.first + options.runs):
-        faults = schedule(seed, options.faults, options.kind or KINDS)
-        verdict = one_run(folder, arguments, calm, seed, faults)
+    for verdict in verdicts:
+        line = json.dumps(asdict(verdict))
         with (folder / "faults.jsonl").open("a") as file:
-            file.write(json.dumps(asdict(verdict)) + "\n")
-        print(json.dumps(asdict(verdict)), flush=True)
+            file.write(line + "\n")
+        print(line, flush=True)
         num_bad += bool(verdict.problems)
     return num_bad
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nodes are cleaned up
     sys.exit(main() > 0)

@@ -56,6 +56,7 @@ shift
 umount -l /run/below
 mount -t tmpfs -o size="$shared_bytes" tmpfs /dev/shm
 mkdir -p /tmp/home /tmp/cache /tmp/ray
+echo "private folders are there"
 exec "$@"
 """
 
@@ -108,13 +109,17 @@ class Node:
         """Whether the node runs, raylet and all; it may be cut off, stopped or slow."""
         return self._process.poll() is None and bool(self.processes("raylet"))
 
-    def wait_until_joined(self, seconds: float = 120) -> None:
+    def wait_until_joined(self) -> None:
         """Until Ray says that it runs there; raises RuntimeError with what it printed."""
+        self.wait_for("Ray runtime started")
+
+    def wait_for(self, words: str, seconds: float = 120) -> None:
+        """Until the node has printed this; raises RuntimeError with what it printed."""
         end = time.monotonic() + seconds
-        while "Ray runtime started" not in (printed := self._log.read_text(errors="replace")):
+        while words not in (printed := self._log.read_text(errors="replace")):
             if self.has_ended() or time.monotonic() > end:
-                raise RuntimeError(f"{self.name} did not join: {printed}")
-            time.sleep(0.2)
+                raise RuntimeError(f"{self.name} did not start: {printed}")
+            time.sleep(0.05)
 
     def has_ended(self) -> bool:
         """Whether nothing of the node runs any more."""
@@ -296,6 +301,7 @@ class NodeCluster:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # a node has its cores to itself; Ray's 15 would starve beside other tests here
             "LC_ALL": "C.UTF-8",
         }
 
@@ -336,7 +342,9 @@ class NodeCluster:
         command = ["ip", "netns", "exec", name, *words, "unshare", *spaces, *setup, *mounts, "--", *start]
         with log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        return Node(self, number, process)
+        node = Node(self, number, process)
+        node.wait_for("private folders are there")  # before that, what is done inside would be done here
+        return node
 
     def _wait_for_head(self, seconds: float = 60) -> None:
         """Until its port answers; raises RuntimeError with what it printed."""

@@ -49,21 +49,27 @@ def run(output: Path) -> int:
 
 
 def compare(before: Path, after: Path) -> int:
-    """How many files differ, or stand on one side only."""
-    files = {side: {file.relative_to(side) for file in side.rglob("*") if file.is_file()} for side in (before, after)}
-    differing = sorted(files[before] ^ files[after])
-    for name in sorted(files[before] & files[after]):
-        if name.name not in OF_THE_HOST and _content(before / name) != _content(after / name):
-            differing.append(name)
-    for name in differing:
+    """How many files differ, or stand on one side only; they are printed."""
+    found = differing(before, after)
+    for name in found:
         print(name)
-    return len(differing)
+    return len(found)
+
+
+def differing(before: Path, after: Path) -> list[Path]:
+    """Files that differ, or stand on one side only."""
+    files = {side: {file.relative_to(side) for file in side.rglob("*") if file.is_file()} for side in (before, after)}
+    common = [name for name in files[before] & files[after] if name.name not in OF_THE_HOST]
+    one_sided = [name for name in files[before] ^ files[after] if name.name not in OF_THE_HOST]
+    return sorted(one_sided + [name for name in common if _content(before / name) != _content(after / name)])
 
 
 def _content(file: Path) -> object:
     if file.name == "units.parquet":
         table = pq.read_table(file)
         return table.drop_columns([name for name in VOLATILE_COLUMNS if name in table.column_names]).to_pylist()
+    if file.name == "points.jsonl":  # in the order in which they were finished
+        return sorted(file.read_text().splitlines())
     if file.suffix in (".yaml", ".html"):
         return PLACES.sub(b"", file.read_bytes())
     return file.read_bytes()

@@ -17,7 +17,7 @@ from typing import Any
 from manyscale.models.workload import Workload
 from manyscale.runner import kept, limits
 from manyscale.runner.cache import default_cache
-from manyscale.runner.errors import InterruptedRunError, RunError, UserError, WrongKeyError, placed
+from manyscale.runner.errors import InterruptedRunError, LostClusterError, RunError, UserError, WrongKeyError, placed
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.progress import Progress, silent
@@ -323,6 +323,9 @@ def _attempt(asked: _Asked, directory: Path, resolved: Mapping[str, Any], is_new
         why = os.strerror(error.errno) if error.errno else error
         what = "mend this" if begun else "mend this and run again"
         raise RunError(f"{error.filename or directory}: cannot be written ({why}); {what}", begun) from None
+    except LostClusterError as error:
+        status, error.directory = "interrupted", directory
+        raise
     except UserError:
         refused = not options.resume
         raise

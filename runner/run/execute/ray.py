@@ -29,6 +29,7 @@ from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.run.execute.pace import Pace
 from manyscale.runner.run.execute.ray_crew import IDLE_SECONDS, Call, Crew, Worker, hired
 from manyscale.runner.run.execute.ray_gangs import Gangs
+from manyscale.runner.run.execute.ray_lost import told_if_lost
 from manyscale.runner.run.execute.ray_nodes import LOOK_SECONDS, Nodes
 from manyscale.runner.run.execute.ray_pulse import THREAD, Pulse
 from manyscale.runner.run.execute.ray_start import ONE_THREAD, Connection
@@ -172,19 +173,20 @@ class RayExecutor:
         state.add(sorted(units, key=lambda unit: -unit.weight))  # heavy ones first: no long tail
         token = store.leave_token()
         self._nodes.look_again()
-        try:
-            while not state.is_complete:
-                self._crew.see(ray, state)
-                self._feed(state, shared, store, token)
-                for reference in self._finished_calls(ray):
-                    if reference in self._crew.calls:  # not of a worker that was lost meanwhile
-                        yield from self._settle(ray, reference, state, store)
-                yield from self._crew.ask(ray, state)
-        finally:
-            store.remove_token(token)
-            self._nodes.ask_for(ray, 0)
-            self._dismiss_busy(state)
-            self._begin_resting()
+        with told_if_lost(self._address):
+            try:
+                while not state.is_complete:
+                    self._crew.see(ray, state)
+                    self._feed(state, shared, store, token)
+                    for reference in self._finished_calls(ray):
+                        if reference in self._crew.calls:  # not of a worker that was lost meanwhile
+                            yield from self._settle(ray, reference, state, store)
+                    yield from self._crew.ask(ray, state)
+            finally:
+                store.remove_token(token)
+                self._nodes.ask_for(ray, 0)
+                self._dismiss_busy(state)
+                self._begin_resting()
 
     def _dismiss_busy(self, state: RunState) -> None:
         """End workers that compute what nobody waits for, unless they are soon done with it."""
@@ -217,16 +219,17 @@ class RayExecutor:
             references = {name: [self._reference(name, shared[name])] for name in sorted(unit.inputs.values())}
             return references, store.address, token
 
-        try:
-            for size, chosen in _by_size(units, most, self._num_workers).items():
-                most_gangs = len(chosen) if self._crew.most is None else self._crew.most // size
-                with closing(Gangs(self._actor_options(), size, most_gangs, self._nodes, self._pulse)) as gangs:
-                    for outcome in gangs.run(chosen, arguments):
-                        if outcome.arrays is not None:
-                            store.write(outcome.key, outcome.arrays)
-                        yield replace(outcome, arrays=None)
-        finally:
-            store.remove_token(token)
+        with told_if_lost(self._address):
+            try:
+                for size, chosen in _by_size(units, most, self._num_workers).items():
+                    most_gangs = len(chosen) if self._crew.most is None else self._crew.most // size
+                    with closing(Gangs(self._actor_options(), size, most_gangs, self._nodes, self._pulse)) as gangs:
+                        for outcome in gangs.run(chosen, arguments):
+                            if outcome.arrays is not None:
+                                store.write(outcome.key, outcome.arrays)
+                            yield replace(outcome, arrays=None)
+            finally:
+                store.remove_token(token)
 
     def _await_node(self, ray: Any) -> None:
         """Until there is one with CPUs."""

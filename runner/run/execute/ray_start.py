@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.run.execute.ending import end_process
 from manyscale.runner.run.execute.ray_join import check_admission, check_reachable, not_joined
+from manyscale.runner.run.execute.ray_lost import LastWords
 from manyscale.runner.run.execute.ray_watch import HeadWatch
 from manyscale.runner.run.execute.ray_workers import first_line
 
@@ -37,6 +39,7 @@ class Connection:
         self._owned_temp_dir: Path | None = None
         self._owns_ray = False
         self._watch: HeadWatch | None = None
+        self._last_words: LastWords | None = None
         if address not in ("local", "auto"):
             check_reachable(address)
 
@@ -85,7 +88,17 @@ class Connection:
             raise UserError(not_joined(self.address, error)) from None
         self._owns_ray = True
         if self.address != "local":
-            self._watch = HeadWatch(ray.get_runtime_context().gcs_address)
+            self._last_words = LastWords(self.address)
+            self._watch = HeadWatch(ray.get_runtime_context().gcs_address, self._lost)
+
+    def _lost(self, text: str) -> None:
+        self._take_words_back()
+        end_process(text)
+
+    def _take_words_back(self) -> None:
+        if self._last_words is not None:
+            self._last_words.take_back()
+            self._last_words = None
 
     def _choose_temp_dir(self) -> str | None:
         """Ray's folder for sockets and logs: named by the host file or RAY_TMPDIR, else one that goes with the
@@ -115,6 +128,7 @@ class Connection:
 
             ray.shutdown()
             self._owns_ray = False
+        self._take_words_back()
         self._remove_temp_dir()
 
 

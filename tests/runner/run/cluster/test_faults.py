@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ import cluster_faults
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cluster_faults import KINDS, Driver, Journal, calm_local, problems_of, schedule
+from cluster_faults import KINDS, Driver, Journal, calm_local, one_run, problems_of, schedule
 from cluster_nodes import NodeCluster, missing
 
 
@@ -53,7 +54,7 @@ def test_runs_that_are_alike_have_no_problem(pair: tuple[Path, Path]) -> None:
 def test_a_changed_byte_is_a_problem(pair: tuple[Path, Path]) -> None:
     calm, found = pair
     (found / "stats.json").write_text("{ }")
-    assert problems_of(found, calm) == ["its bytes differ"]
+    assert problems_of(found, calm) == ["1 files differ: stats.json"]
 
 
 def test_a_lost_unit_is_a_problem(pair: tuple[Path, Path]) -> None:
@@ -87,7 +88,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def calm(folder: Path) -> tuple[list[str], Path]:
     """The command of all runs, and what a calm local one left."""
-    arguments = ["run", str(cluster_faults.study(folder, 2)), "--no-report"]
+    arguments = ["run", str(cluster_faults.study(folder, 1)), "--no-report"]
     return arguments, calm_local(folder, arguments)
 
 
@@ -131,19 +132,44 @@ def wait_for(driver: Driver, journal: Journal, num_done: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_whose_driver_was_killed_goes_on_on_other_nodes(calm: tuple[list[str], Path], folder: Path) -> None:
+def test_a_run_goes_on_elsewhere_after_its_driver_and_after_the_cluster_s_head_died(
+    calm: tuple[list[str], Path], folder: Path
+) -> None:
     arguments, expected = calm
     output = folder / "resumed"
+    journal = Journal(output)
     with cluster_of(folder) as cluster:
         driver = Driver(cluster, arguments, output)
         first = cluster.add()
         first.wait_until_joined()
         driver.start()
-        wait_for(driver, Journal(output), 10)
+        wait_for(driver, journal, 4)
         driver.kill()
         first.kill()
         cluster.remove(first)
         cluster.add().wait_until_joined()
         driver.start()
+        wait_for(driver, journal, len(journal.costs()) + 4)
+        num_said = len(driver.said)
+        cluster.head.signal(signal.SIGKILL, "gcs_server")
+        assert driver.wait(120) == 1, driver.said
+        told = [line for line in driver.said[num_said:] if " left" not in line]
+        assert len(told) == 1, driver.said
+        assert "what is finished is kept: see that a cluster runs, then" in told[0]
+        assert told[0].endswith(" --resume")
+    with cluster_of(folder) as cluster:
+        cluster.add().wait_until_joined()
+        driver = Driver(cluster, arguments, output)
+        driver.start()
         assert driver.wait(240) == 0, driver.said
     assert problems_of(output, expected) == []
+
+
+@pytest.mark.slow
+def test_one_fault_of_each_kind_changes_no_byte_loses_no_unit_and_counts_none_twice(
+    calm: tuple[list[str], Path], folder: Path
+) -> None:
+    arguments, expected = calm
+    verdict = one_run(folder, arguments, expected, 0, schedule(0, len(KINDS)))
+    assert verdict.problems == []
+    assert sorted(verdict.faults) == sorted(KINDS)

@@ -38,7 +38,7 @@ def unit(index, seconds):
     parameters = {"offset": 0, "seconds": seconds}
     return WorkUnit(f"{index:032x}", "odd_units:doubled", parameters, {"values": "values"})
 def children():
-    return psutil.Process().children(recursive=True)
+    return [process for process in psutil.Process().children(recursive=True) if process.name() != "sh"]
 def is_worker(process):
     try:
         return process.name().startswith("ray::Shard")
