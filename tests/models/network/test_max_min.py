@@ -252,7 +252,7 @@ def follow(capacity: list[float], flows: list[Flow], gaps: list[float], many: in
 
 
 @pytest.mark.property
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(instances())
 def test_rates_are_the_exact_ones(instance: tuple[list[float], list[Flow]]) -> None:
     """Those of the textbook in fractions, of the very numbers that the solver is given."""
@@ -286,7 +286,7 @@ def incasts(draw: st.DrawFn) -> tuple[list[float], list[Flow]]:
 
 
 @pytest.mark.property
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(incasts(), st.lists(st.sampled_from([0.0, 0.0, 0.01]) | st.floats(0.0, 2.0), min_size=24, max_size=24))
 def test_flows_that_nothing_hinders_elsewhere_are_as_the_textbook_has_them(
     instance: tuple[list[float], list[Flow]], gaps: list[float]
