@@ -241,7 +241,7 @@ def _is_whole(folder: Path) -> bool:
 def install(made: Path, folder: Path) -> None:
     """Move a sealed folder to its place, on the same file system, unless a whole one stands there by now: others may
     be using it. Raises OSError and UserError."""
-    with _lock(folder.parent):
+    with alone(folder.parent):
         while made.exists() and not _is_whole(folder):
             aside = _beside(folder)
             with suppress(FileNotFoundError):
@@ -264,8 +264,8 @@ def _remove(path: Path) -> None:
 
 
 @contextmanager
-def _lock(parent: Path) -> Iterator[None]:
-    """Be the one process that replaces a folder of ``parent``."""
+def alone(parent: Path) -> Iterator[None]:
+    """Be the one process of this host that makes or replaces a folder of ``parent``. Not to be nested."""
     lock = os.open(parent, os.O_RDONLY)
     try:
         with suppress(OSError):  # a file system without locks: two processes that heal at a time may do so twice

@@ -18,6 +18,7 @@ from manyscale.models.workload.detail_tables import Detail
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.readers.stores.detail_store import DetailStore
+from manyscale.runner.readers.stores.elsewhere import here
 
 UNTIMED: Final = -1  # executed, but in no traced phase
 NOT_MINE: Final = -2
@@ -88,8 +89,8 @@ def opened(detail: Detail | Path, digest: str) -> Detail:
     if not isinstance(detail, Path):
         return detail
     try:
-        found = DetailStore(detail)
-    except UserError as error:
+        found = DetailStore(here(detail, digest))
+    except (UserError, OSError) as error:
         raise ValueError(
             f"{error} (every worker reads the detailed level: put the trace where all hosts see it)"
         ) from None

@@ -14,7 +14,7 @@ import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from manyscale.runner import limits
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import unpacked
 from manyscale.runner.readers.stores import detail_columns as columns
+from manyscale.runner.readers.stores.elsewhere import Told
 
 CHUNK_SIZE: Final = 1 << 20  # accesses, and executions of blocks
 _LEVEL: Final = 3  # of zstd: higher ones gain a tenth and cost several times as much
@@ -37,10 +38,10 @@ _CHUNK: Final = np.dtype(
 )
 
 
-class DetailStore:
+class DetailStore(Told):
     """A stream of block executions and accesses in a file (a ``models.detail_tables.Detail``).
 
-    Its methods raise UserError for a file that is damaged, cut short or missing. It pickles as its path.
+    Its methods raise UserError for a file that is damaged, cut short or missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,8 +68,8 @@ class DetailStore:
             raise self._damaged("its table", "holds segments that are not the chunks' sum")
         self._kept: tuple[int, np.ndarray, np.ndarray] | None = None  # the chunk decoded last
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
-        return type(self), (self.path,)
+    def stored(self) -> tuple[Path, str]:
+        return self.path, self._digest
 
     @property
     def digest(self) -> str:

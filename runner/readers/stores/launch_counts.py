@@ -26,6 +26,7 @@ from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.models.workload.launch_trace import StaticInstructions
 from manyscale.runner import kept, limits
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.stores.elsewhere import Told
 from manyscale.runner.readers.stores.static_columns import static_instructions, static_table
 
 COUNTED: Final = "counted"  # the folder
@@ -187,9 +188,9 @@ _SCHEMA: Final = pa.schema(
 )  # fmt: skip
 
 
-class CountedLaunches:
+class CountedLaunches(Told):
     """The folder of counted launches. ``rules``: those by which TBPoint chose the others (keys of LaunchSampling), None
-    where a list did. Raises UserError where the folder is damaged; pickles as its path."""
+    where a list did. Raises UserError where the folder is damaged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -211,8 +212,8 @@ class CountedLaunches:
         except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise self._damaged(error) from None
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
-        return type(self), (self.folder,)
+    def stored(self) -> tuple[Path, str]:
+        return self.folder, hashlib.blake2b(json.dumps(self._digest).encode(), digest_size=20).hexdigest()
 
     def _damaged(self, error: Exception) -> UserError:
         limits.refuse(error, self.folder, "read")

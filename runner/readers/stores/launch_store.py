@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructions
 from manyscale.runner import kept, limits
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.stores.elsewhere import Told
 from manyscale.runner.readers.stores.launch_counts import BlockCounts, copy_folder, counts_of_roots, head_of_counts
 from manyscale.runner.readers.stores.operation_words import WORDS, offsets, part_of_words, schema_of
 from manyscale.runner.readers.stores.static_columns import (
@@ -222,8 +223,8 @@ def _unwritable(folder: Path, error: OSError) -> UserError:
     )
 
 
-class StoredLaunch:
-    """The folder of a launch. Raises UserError where it is damaged; pickles as its path."""
+class StoredLaunch(Told):
+    """The folder of a launch. Raises UserError where it is damaged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -238,8 +239,8 @@ class StoredLaunch:
         except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise self._damaged(error) from None
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
-        return type(self), (self.folder,)
+    def stored(self) -> tuple[Path, str]:
+        return self.folder, str(self.head["digest"])
 
     def _content(self) -> dict[str, Any]:
         """All that the launch's head has."""

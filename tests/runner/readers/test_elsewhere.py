@@ -1,0 +1,93 @@
+"""Files of a trace that other hosts read: told by path and digest, and copied where the path is not there."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.stores.detail_store import DetailStore, DetailWriter
+from manyscale.runner.readers.stores.elsewhere import fetching, here
+
+
+def stream(path: Path, blocks: list[int]) -> DetailStore:
+    writer = DetailWriter(path)
+    writer.add(np.array(blocks, np.int32), np.zeros(len(blocks), np.int32), np.empty(0, np.uint64))
+    writer.end_segment(0, 0, 0, 0, 0, 0)
+    return writer.close()[1]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/manyscale/traces"
+
+
+def copier(source: Path, log: list[Path]) -> Callable[[Path, Path], None]:
+    """Copies from where the files really are, as another host would."""
+
+    def fetch(path: Path, copy: Path) -> None:
+        log.append(path)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy)
+
+    return fetch
+
+
+def test_a_stream_that_was_told_is_opened_when_it_is_read(tmp_path):
+    store = stream(tmp_path / "detail", [3, 1, 2])
+    told = pickle.dumps(store)
+    (tmp_path / "detail").unlink()
+    again = pickle.loads(told)  # nothing is read
+    with pytest.raises(UserError, match="cannot be read"):
+        again.read(0, 1)
+    assert stream(tmp_path / "detail", [3, 1, 2]).digest == store.digest
+    assert again.read(0, 1).block_ids.tolist() == [3, 1, 2]
+    assert pickle.loads(pickle.dumps(pickle.loads(told))).digest == store.digest
+
+
+def test_a_file_that_was_changed_meanwhile_is_refused(tmp_path):
+    told = pickle.dumps(stream(tmp_path / "detail", [3, 1, 2]))
+    stream(tmp_path / "detail", [3, 1, 1])
+    with pytest.raises(UserError, match="was changed since the run began"):
+        _ = pickle.loads(told).num_segments
+
+
+def test_what_is_not_here_is_copied_once(tmp_path, cache):
+    told = pickle.dumps(stream(tmp_path / "detail", [3, 1, 2]))
+    there = (tmp_path / "detail").rename(tmp_path / "on-the-other-host")
+    log: list[Path] = []
+    for _ in range(2):
+        again = pickle.loads(told)
+        found = fetching(copier(there, log), lambda again=again: again.read(0, 1))
+        assert found.block_ids.tolist() == [3, 1, 2]
+    assert log == [tmp_path / "detail"]
+
+
+def test_a_damaged_copy_is_made_again(tmp_path, cache):
+    folder = tmp_path / "there"
+    folder.mkdir()
+    (folder / "part").write_text("content")
+    log: list[Path] = []
+
+    def found() -> Path:
+        return fetching(copier(folder, log), lambda: here(tmp_path / "gone", "abc"))
+
+    assert (found() / "part").read_text() == "content"
+    (found() / "part").write_text("c0ntent")
+    assert (found() / "part").read_text() == "content"
+    assert len(log) == 2
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path, cache):
+    def fetch(_path: Path, copy: Path) -> None:
+        copy.write_text("half")
+        raise OSError("the link is down")
+
+    with pytest.raises(OSError, match="the link is down"):
+        fetching(fetch, lambda: here(tmp_path / "gone", "abc"))
+    assert not list(cache.iterdir())
