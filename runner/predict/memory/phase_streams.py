@@ -90,7 +90,7 @@ def opened(detail: Detail | Path, digest: str) -> Detail:
         return detail
     try:
         found = DetailStore(here(detail, digest))
-    except (UserError, OSError) as error:
+    except UserError as error:
         raise ValueError(
             f"{error} (every worker reads the detailed level: put the trace where all hosts see it)"
         ) from None

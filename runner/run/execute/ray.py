@@ -250,7 +250,9 @@ class RayExecutor:
         return options
 
     def _hire(self, node_id: str) -> Any:
-        return hired(self._actor_options(), node_id)
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return hired(self._actor_options(), NodeAffinitySchedulingStrategy(node_id, soft=False))
 
     def _feed(self, state: RunState, shared: Mapping[str, Any], store: Store, token: str) -> None:
         """Make the calls that are due."""

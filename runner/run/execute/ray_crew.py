@@ -196,10 +196,9 @@ class Crew:
             self.dismiss(worker)
 
 
-def hired(options: Mapping[str, Any], node_id: str) -> Any:
-    """An actor on a node."""
+def hired(options: Mapping[str, Any], where: Any) -> Any:
+    """A worker by a scheduling strategy."""
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    where = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    return ray.remote(**options)(Shard).options(scheduling_strategy=where).remote()
+    home = ray.get_runtime_context().get_node_id()
+    return ray.remote(**options)(Shard).options(scheduling_strategy=where).remote(home)

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 from manyscale.runner.predict.units import Outcome, WorkUnit, of_members
 from manyscale.runner.run.execute.feeding import Seat, next_calls
-from manyscale.runner.run.execute.ray_crew import START_TIMEOUT_SECONDS
+from manyscale.runner.run.execute.ray_crew import START_TIMEOUT_SECONDS, hired
 from manyscale.runner.run.execute.ray_nodes import LOOK_SECONDS, Nodes, tell
 from manyscale.runner.run.execute.ray_pulse import Pulse, SilentWorkerError
 from manyscale.runner.run.execute.ray_workers import (
-    Shard,
     is_of_node,
     lacks_memory,
     last_line,
@@ -130,7 +129,7 @@ class Gangs:
         gang.node = next(iter(table["bundles_to_node_id"].values()))
         for bundle in range(self._size):
             where = PlacementGroupSchedulingStrategy(gang.group, placement_group_bundle_index=bundle)
-            gang.actors.append(ray.remote(**self._options)(Shard).options(scheduling_strategy=where).remote())
+            gang.actors.append(hired(self._options, where))
         gang.greetings = [actor.greet.remote() for actor in gang.actors]
         gang.since = time.monotonic()
         if gang.node in self._nodes:

@@ -16,6 +16,8 @@ from typing import Any, Final
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute, compute_member
 from manyscale.runner.progress import heard
+from manyscale.runner.readers.stores.elsewhere import fetching
+from manyscale.runner.run.execute.ray_files import fetch
 from manyscale.runner.run.execute.ray_pulse import SilentWorkerError
 from manyscale.runner.run.execute.teams import ProcessTeam
 from manyscale.runner.run.store import Store, seen
@@ -35,9 +37,11 @@ class Computed:
 
 
 class Shard:
-    """A worker: computes batches. Keeps the shared inputs of its last call, mapped from the object store."""
+    """A worker: computes batches. Keeps the shared inputs of its last call, mapped from the object store. ``home``: the
+    id of the driver's node, where files of the trace are that are not here."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: str) -> None:
+        self._home = home
         self._inputs: dict[str, tuple[Any, Any]] = {}  # name -> reference, value
         self._at: tuple[str, float, float] | None = None  # the unit at hand, which share of it is done, since when
         self._left: set[str] = set()  # keys of units that another worker has got
@@ -59,6 +63,9 @@ class Shard:
 
     def _hear(self, key: str, begin: float, share: float) -> None:
         self._at = key, share, begin
+
+    def _heard(self, key: str, begin: float, work: Callable[[], Outcome]) -> Outcome:
+        return heard(partial(self._hear, key, begin), partial(fetching, partial(fetch, self._home), work))
 
     def run(
         self, units: Sequence[WorkUnit], inputs: Mapping[str, Sequence[Any]], root: str, token: str
@@ -89,7 +96,7 @@ class Shard:
         self._at = unit.key, 0.0, begin
         work = partial(_compute_and_store, unit, partial(compute, unit, values), store)
         try:
-            outcome = heard(partial(self._hear, unit.key, begin), work)
+            outcome = self._heard(unit.key, begin, work)
         except _lacking() as error:
             return Computed(Outcome(unit.key), time.monotonic() - begin, first_line(error))
         return Computed(outcome, time.monotonic() - begin)
@@ -103,7 +110,7 @@ class Shard:
             values = self._values(inputs)
             store = seen(root, token) if me == 0 else None
             work = partial(_compute_in_team, unit, values, team, me, count)
-            outcome = heard(partial(self._hear, unit.key, begin), partial(_compute_and_store, unit, work, store))
+            outcome = self._heard(unit.key, begin, partial(_compute_and_store, unit, work, store))
             return _settled([outcome], store)[0]
         finally:
             self._at = None
