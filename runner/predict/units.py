@@ -50,12 +50,14 @@ class WorkUnit:
 @dataclass(frozen=True)
 class Outcome:
     """What became of one unit: its result's arrays stand in the store (or, if the worker cannot see the store, come
-    along in ``arrays``, as those that are not kept). ``error`` is empty unless it failed."""
+    along in ``arrays``, as those that are not kept). ``error`` is empty unless it failed, ``is_of_user`` if the
+    input is wrong, or something else that the user can mend."""
 
     key: str
     cpu_seconds: float = 0.0
     error: str = ""
     attempts: int = 1
+    is_of_user: bool = False
     arrays: Arrays | None = None
 
 
@@ -99,7 +101,8 @@ def compute(unit: WorkUnit, shared: Mapping[str, Any], *team: Team) -> tuple[Out
         inputs = {name: shared[source] for name, source in unit.inputs.items()}
         arrays = unit_function(unit.kind)(unit.parameters, inputs, *team)
     except (ValueError, UserError) as error:
-        return Outcome(unit.key, time.thread_time() - begin, str(error)), {}
+        of_user = isinstance(error, UserError)
+        return Outcome(unit.key, time.thread_time() - begin, str(error), is_of_user=of_user), {}
     return Outcome(unit.key, time.thread_time() - begin), arrays
 
 

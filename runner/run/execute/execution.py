@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from manyscale.runner import extras
 from manyscale.runner.cache import default_cache
-from manyscale.runner.errors import RunError
+from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit
 from manyscale.runner.progress import Progress, silent
 from manyscale.runner.registry import lookup
@@ -91,7 +91,7 @@ class Execution:
 
     def execute(self, units: Sequence[WorkUnit], shared: Callable[[set[str]], Mapping[str, Any]]) -> None:
         """Run the units whose results are not stored yet. ``shared`` makes the inputs of the names that these need.
-        Raises RunError for the first unit that fails."""
+        Raises RunError or UserError for the first unit that fails."""
         unique = {unit.key: unit for unit in units if unit.key not in self.outcomes}
         waiting = []
         self.store.expect(unique)
@@ -114,7 +114,7 @@ class Execution:
             if outcome.error:
                 self.counts.failed += 1
                 self._finish(kind, outcome, "failed")
-                raise RunError(outcome.error)
+                raise (UserError if outcome.is_of_user else RunError)(outcome.error)
             self.counts.simulated += 1
             self._finish(kind, outcome, "simulated")
             watch.finished(outcome.key)
@@ -123,14 +123,14 @@ class Execution:
 
     def stream(self, units: Sequence[WorkUnit], shared: Mapping[str, Any]) -> Iterator[Outcome]:
         """Run units whose results are not kept, and give back their outcomes as they come. What these tell of units
-        that ran inside them is for ``told``. Raises RunError for the first unit that fails."""
+        that ran inside them is for ``told``. Raises RunError or UserError for the first unit that fails."""
         if hasattr(self.executor, "hear"):
             self.executor.hear = lambda _key, _share: None
         self.num_left = len(units)
         for outcome in self.executor.map(units, shared, self.store):
             self.num_left -= 1
             if outcome.error:
-                raise RunError(outcome.error)
+                raise (UserError if outcome.is_of_user else RunError)(outcome.error)
             self.cpu_seconds += outcome.cpu_seconds
             yield outcome
 
