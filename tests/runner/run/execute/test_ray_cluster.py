@@ -268,7 +268,7 @@ def test_workers_that_cannot_load_manyscale_are_refused(
     pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Elsewhere:
-        def __init__(self) -> None:
+        def __init__(self, _home: str) -> None:
             import no_such_module  # noqa: F401
 
         def greet(self) -> None: ...
@@ -283,6 +283,8 @@ def test_workers_that_die_while_they_start_end_the_run(
     pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stillborn:
+        def __init__(self, _home: str) -> None: ...
+
         def greet(self) -> None:
             os._exit(1)
 
