@@ -208,9 +208,13 @@ class Node:
 class NodeCluster:
     """A head without CPUs and any number of nodes with some, on a bridge of their own. ``name`` (at most 6 letters)
     begins all names on this machine, ``network`` is the first two numbers of the addresses. Commands on the head see
-    ``folder``; nodes see nothing but code (``keep``: more folders that they see)."""
+    ``folder``; nodes see nothing but code (``keep``: more folders that they see). Without ``starts_ray`` nothing
+    runs on head and nodes."""
 
-    def __init__(self, name: str, network: str, folder: Path, keep: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, name: str, network: str, folder: Path, keep: Sequence[Path] = (), *, starts_ray: bool = True
+    ) -> None:
+        self._starts_ray = starts_ray
         self._name, self._network, self.folder = name, network, folder
         self._keep = keep
         self._lock: IO[str] | None = None
@@ -227,7 +231,8 @@ class NodeCluster:
         try:
             _ip("link", "set", self._bridge, "up")
             self.head = self._start("--head", f"--port={PORT}", "--include-dashboard=false", cpus=0, sees=self.folder)
-            self._wait_for_head()
+            if self._starts_ray:
+                self._wait_for_head()
         except BaseException:
             self.__exit__()
             raise
@@ -335,7 +340,9 @@ class NodeCluster:
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
         start += [f"--num-cpus={cpus}", f"--object-store-memory={100 * _MIB}"]
         start += [f"--node-ip-address={address}", *_PORTS, *options]
-        if sees is not None:  # users' commands go on where the head's Ray has ended
+        if not self._starts_ray:
+            start = ["sh", "-c", "touch /run/ready; while :; do sleep 1000 & wait; done"]  # it reaps what ends there
+        elif sees is not None:  # users' commands go on where the head's Ray has ended
             start = ["sh", "-c", '"$@"; exec sleep infinity', "head", *start]
         words = ["env", "-i", *(f"{key}={value}" for key, value in settings.items())]
         log = (self.folder / f"{name}.log").open("wb")
