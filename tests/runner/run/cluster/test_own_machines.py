@@ -135,7 +135,10 @@ def test_steps_of_the_file(hosts: NodeCluster) -> None:
     assert on(first, "ls none").returncode == 2
 
     succeeded(head, "ray down --yes on-premise.yaml")
-    wait_until(lambda: not (first.is_up() or second.is_up()), 30)
+    wait_until(lambda: not head.processes("gcs_server"))
+    for node in (first, second):  # where it leaves one
+        succeeded(node, "ray stop")
+    wait_until(lambda: not (first.is_up() or second.is_up()))
 
 
 def opened(node: Node) -> set[int]:
