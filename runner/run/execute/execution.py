@@ -136,9 +136,13 @@ class Execution:
 
     def told(self, kind: str, outcome: Outcome, status: str) -> None:
         """What became of a unit that ran elsewhere; of one that is known already, nothing more."""
-        if outcome.key in self.outcomes:
+        before = self.outcomes.get(outcome.key)
+        if before is None:
+            self.counts.total += 1
+        elif before[2] == "reused" and status == "simulated":  # who simulated it is told of after who found it then
+            self.counts.reused -= 1
+        else:
             return
-        self.counts.total += 1
         setattr(self.counts, status, getattr(self.counts, status) + 1)
         self._finish(kind, outcome, status)
 

@@ -18,6 +18,7 @@ from manyscale.runner.run.execute.state import MAX_ATTEMPTS
 LOOK_SECONDS: Final = 1.0
 FIRST_NODE_SECONDS: Final = 1800.0  # in which an autoscaler, or others who use the cluster, give a first CPU
 _TELL_SECONDS: Final = 60.0
+_FREED_SECONDS: Final = 10.0
 _MOST_ASKED: Final = 16  # CPUs at a time
 _NODE_ID: Final = "ray.io/node-id"  # the label that Ray gives each
 
@@ -183,6 +184,8 @@ class Nodes:
         now = time.monotonic()
         if self._waits_since is None:
             self._waits_since, self._told = now, now - _TELL_SECONDS
+            if self.usable:  # workers of an earlier run may just be going
+                self._told += _FREED_SECONDS
         if self.usable:
             free = sum(node.free for node in self.usable)
             self.waiting = f"{what}: {free} of {self.num_cpus} on {len(self.usable)} nodes are free"

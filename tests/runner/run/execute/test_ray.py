@@ -13,8 +13,10 @@ import pytest
 from ray_units import SHARED, good_units, odd_unit
 
 from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.predict.units import Outcome
 from manyscale.runner.run.execute import ray as ray_module
 from manyscale.runner.run.execute import ray_start
+from manyscale.runner.run.execute.execution import Counts, Execution
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.execute.ray import RayExecutor, batch_weight
 from manyscale.runner.run.store import Store
@@ -131,3 +133,13 @@ def test_sigterm_while_ray_starts_is_told_once_it_has_started(starts: bool) -> N
         assert signal.getsignal(signal.SIGTERM) is mine
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_unit_that_ran_elsewhere_counts_once_and_as_simulated_if_anybody_did(tmp_path: Path) -> None:
+    recorded: list[str] = []
+    execution = Execution(Store(tmp_path), LocalExecutor(), lambda _kind, _outcome, status: recorded.append(status))
+    for status in ("reused", "reused", "simulated", "simulated", "reused"):  # in the order in which workers answer
+        execution.told("burst", Outcome("key"), status)
+    assert execution.counts == Counts(total=1, simulated=1)
+    assert recorded == ["reused", "simulated"]
+    assert execution.outcomes["key"][2] == "simulated"

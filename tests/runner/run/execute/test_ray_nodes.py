@@ -160,3 +160,17 @@ def test_what_is_waited_for_is_said_once_a_minute_and_ends(
     assert nodes.standing()[0] == {
         "node": "node (::1)", "cpus": 4, "workers": 0, "units": 0, "state": "there", "reason": "",
     }  # fmt: skip
+
+
+def test_cpus_that_become_free_within_seconds_are_no_matter(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.cpus = {"node": (4, 0)}
+    nodes = cluster.look()
+    nodes.wait(5)
+    cluster.now += 9
+    nodes.wait(5)
+    assert capsys.readouterr().err == ""
+    cluster.now += 1
+    nodes.wait(5)
+    assert "waiting for a free CPU" in capsys.readouterr().err
