@@ -154,8 +154,8 @@ class SweepResult(Answer):
         return figures.sweep(self.sweep_table(), list(self.axes))
 
     def save(self, directory: str | PathLike[str], *, report: bool = True) -> Path:
-        """Write the run directory, with one for each point, into a new folder; with ``report`` traces and pages, too.
-        Raises UserError."""
+        """Write the run directory, with the files of each point, into a new folder; with ``report`` its page, too
+        (``manyscale.report`` writes those of points). Raises UserError."""
         return _saved(self, directory, report)
 
 
