@@ -88,13 +88,13 @@ def _replayed(parameters: Mapping[str, Any], program: Program, compute_ps: np.nd
 
 def _through_calls(program: Program, network: Network, placement: Placement) -> ThroughCall:
     """The critical path through a collective that is called: its one instance is replayed again."""
-    from manyscale.models.network.replay.calls import CalledReplay  # few runs need it
+    from manyscale.models.network.replay.calls import called_replays  # few runs need it
 
-    parts = [CalledReplay(part, law) for part, law in latency_bandwidth.called(program, network, placement)]
+    replay_of = called_replays(latency_bandwidth.called(program, network, placement))
     kind = np.empty(0, np.int32) if program.calls is None else program.calls.kind
 
     def through(instance: int, entered_ps: np.ndarray, last: int) -> tuple[CriticalPath, int]:
-        replay = parts[kind[instance]]
+        replay = replay_of(int(kind[instance]))
         is_eager = replay.law.is_eager
         at_send = starting_at_send(is_eager, network.transfer_start)
         return path_from(replay.part, entered_ps, replay.timeline(entered_ps), is_eager, at_send, last)

@@ -43,10 +43,8 @@ def calls_of(called: Sequence[tuple[np.ndarray, Schedule, np.ndarray]]) -> Calls
     """From (members, schedule, rows) of each instance, as Instances has them; None of none."""
     if not called:
         return None
-    number: dict[tuple[int, int], int] = {}
-    kind = [number.setdefault((id(members), id(plan)), len(number)) for members, plan, _ in called]
-    first = [kind.index(each) for each in range(len(number))]
-    return Calls(
-        tuple(called[at][1] for at in first), tuple(called[at][0] for at in first), np.array(kind, np.int32),
-        tuple(rows for _, _, rows in called),
-    )  # fmt: skip
+    distinct = {(id(members), id(plan)): (plan, members) for members, plan, _ in called}
+    number = {key: at for at, key in enumerate(distinct)}
+    schedules, members_of = zip(*distinct.values(), strict=True)
+    kind = np.array([number[id(members), id(plan)] for members, plan, _ in called], np.int32)
+    return Calls(schedules, members_of, kind, tuple(rows for _, _, rows in called))

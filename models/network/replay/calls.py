@@ -6,13 +6,16 @@ order of execution, so that the times are those of the program with all collecti
 where a rank can leave a collective before another enters, and that one waits for it, does the replay of calls stop
 (EntangledCallsError); the program has to be written out then.
 
-Cost: that of the program written out. Memory: that of one instance beside the program of calls.
+Cost: that of the program written out. Memory: that of an instance of each of at most 16 collectives beside the program
+of calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -26,6 +29,7 @@ from manyscale.models.network.replay.steps import ACTION, CALL, FIRST, LAST
 from manyscale.models.network.replay.timeline import ReplayError, Timeline
 
 VERSION = 1
+_MOST_REPLAYS: Final = 16
 
 
 class EntangledCallsError(ReplayError):
@@ -94,6 +98,12 @@ class CalledReplay:
         return Timeline(stage.end_ps, stage.message["sent"], stage.message["received"])
 
 
+def called_replays(parts: Sequence[tuple[Program, MessageLaw]]) -> Callable[[int], CalledReplay]:
+    """The replay of each collective by its number, from program and law of each. Of many that differ (all-to-alls with
+    sizes of their own) only the latest stay in memory."""
+    return lru_cache(_MOST_REPLAYS)(lambda kind: CalledReplay(*parts[kind]))
+
+
 def replay_calls(
     program: Program, compute_ps: np.ndarray, law: MessageLaw, parts: Sequence[tuple[Program, MessageLaw]]
 ) -> Timeline:
@@ -106,7 +116,7 @@ def replay_calls(
         program.step, program.target, program.strand_steps[1:], read_only(compute_ps), law.cost_ps, law.is_eager,
         law.eager_start,
     )  # fmt: skip
-    replays = [CalledReplay(part, its_law) for part, its_law in parts]
+    replay_of = called_replays(parts)
     missing = calls.num_participants
     parked = np.empty(program.num_ranks, np.int32)
     while count := run_to_calls(script, stage, parked):
@@ -116,8 +126,9 @@ def replay_calls(
         if not len(complete):
             raise EntangledCallsError(deadlock(program, stage.strand["place"], stage.strand["phase"] == ENDED))
         for instance in complete.tolist():
-            members = calls.members[calls.kind[instance]]
-            _go_on(stage, members, replays[calls.kind[instance]].timeline(stage.strand["clock"][members]).end_ps)
+            kind = int(calls.kind[instance])
+            members = calls.members[kind]
+            _go_on(stage, members, replay_of(kind).timeline(stage.strand["clock"][members]).end_ps)
     finished = stage.strand["phase"] == ENDED
     if not finished.all():
         raise EntangledCallsError(deadlock(program, stage.strand["place"], finished))
