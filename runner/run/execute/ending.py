@@ -24,8 +24,18 @@ def last_step(step: Callable[[], str]) -> Iterator[None]:
 
 
 def end_process(text: str) -> None:
-    """Take the last steps, tell, and leave with status 1. For a thread whose main one may hang."""
-    told = text + "".join(f", then: {step()}" for step in _last_steps[-1:])
-    sys.stdout.flush()
-    print(f"manyscale: {one_line(told)}", file=sys.stderr, flush=True)
-    os._exit(1)
+    """Take the last step, tell, and leave with status 1, whatever fails. For a thread whose main one may hang."""
+    try:
+        print(f"manyscale: {one_line(text + _next_step())}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    finally:
+        os._exit(1)
+
+
+def _next_step() -> str:
+    if not _last_steps:
+        return ""
+    try:
+        return f", then: {_last_steps[-1]()}"
+    except Exception as error:  # a store that fails, too
+        return f"; {error or type(error).__name__}"
