@@ -1,16 +1,25 @@
-"""What is told where Ray's own processes on this host have ended, sooner than the head's watch (ray_watch.py) notices:
-whatever Ray is asked for then fails with an OSError that names no file, or Ray ends this process, too, at once.
+"""The ways in which a joined cluster is lost, and what is told of each, as Ray tells nothing that helps:
+
+- Ray's processes on this host end: whatever Ray is asked for fails with an OSError that names no file
+  (``told_if_lost``), or Ray ends this process at once, out of Python's hands (``LastWords``).
+- The head is gone, and Ray still here: calls to Ray come back no more, nor does Python hear signals in them, until Ray
+  ends this process after a minute (``HeadWatch`` does before, so that the run is left as an interrupted one).
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from manyscale.runner.errors import LostClusterError
+from manyscale.runner.errors import LostClusterError, UserError
+from manyscale.runner.run.execute.ending import end_process
+from manyscale.runner.run.execute.ray_join import check_reachable
 
+CHECK_SECONDS: Final = 3.0
+MOST_MISSED: Final = 8  # in a row: 24 s of refusals, 48 s of silence; Ray gives up after 60 s
 _KEPT: Final = "what is finished is kept: see that a cluster runs"
 _BROKEN: Final = ("Broken pipe", "Connection reset by peer", "End of file")
 _WAIT: Final = 'trap "" INT TERM HUP; read -r word; [ "$word" = over ] || printf "%s\\n" "$1" >&2'
@@ -44,3 +53,31 @@ class LastWords:
     def take_back(self) -> None:
         """They need not be said."""
         self._process.communicate(b"over\n")
+
+
+class HeadWatch:
+    """Calls ``lost`` once the head at ``address`` has not answered ``MOST_MISSED`` times in a row. Checks are counted,
+    not seconds: this process may itself have been stopped."""
+
+    def __init__(self, address: str, lost: Callable[[str], None] = end_process, seconds: float = CHECK_SECONDS) -> None:
+        self._address, self._lost, self._seconds = address, lost, seconds
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="head watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        missed = 0
+        while not self._is_over.wait(self._seconds):
+            try:
+                check_reachable(self._address, self._seconds)
+                missed = 0
+            except UserError:
+                missed += 1
+            if missed == MOST_MISSED and not self._is_over.is_set():
+                self._lost(f"{self._address}: the head of the Ray cluster does not answer any more; {_KEPT}")
+                return

@@ -19,8 +19,7 @@ from typing import Any, Final
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.run.execute.ending import end_process
 from manyscale.runner.run.execute.ray_join import check_admission, check_reachable, not_joined
-from manyscale.runner.run.execute.ray_lost import LastWords
-from manyscale.runner.run.execute.ray_watch import HeadWatch
+from manyscale.runner.run.execute.ray_lost import HeadWatch, LastWords
 from manyscale.runner.run.execute.ray_workers import first_line
 
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
