@@ -190,12 +190,13 @@ class RayExecutor:
 
     def _dismiss_busy(self, state: RunState) -> None:
         """End workers that compute what nobody waits for, unless they are soon done with it."""
-        for worker in {call.worker for call in self._crew.calls.values() if call.units}:
-            units = [unit for call in self._crew.calls.values() if call.worker is worker for unit in call.units]
+        busy: dict[Worker, list[WorkUnit]] = {}
+        for call in self._crew.calls.values():
+            if call.units:
+                busy.setdefault(call.worker, []).extend(call.units)
+        for worker, units in busy.items():
             seconds = [state.pace.seconds(worker.worker, unit) for unit in units]
-            is_soon = all(each is not None for each in seconds) and sum(map(float, filter(None, seconds))) < (
-                _WORTH_KEEPING_SECONDS
-            )
+            is_soon = sum(math.inf if each is None else each for each in seconds) < _WORTH_KEEPING_SECONDS
             if not state.is_complete or worker.is_silent or not is_soon:
                 self._crew.dismiss(worker)
             else:

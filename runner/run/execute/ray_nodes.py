@@ -103,12 +103,11 @@ class Nodes:
         """Where to hire that many workers, as far as there is room: evenly. On a node where the last one failed, one
         is tried at a time."""
         found: list[Node] = []
-        room = {
-            node.node_id: min(node.free - len(node.starting), node.num_cpus - len(node.workers)) for node in self.usable
-        }
+        usable = self.usable
+        room = {node.node_id: min(node.free - len(node.starting), node.num_cpus - len(node.workers)) for node in usable}
         while len(found) < count:
             best = max(
-                (node for node in self.usable if room[node.node_id] > 0),
+                (node for node in usable if room[node.node_id] > 0),
                 key=lambda node: (room[node.node_id] / node.num_cpus, node.node_id),
                 default=None,
             )

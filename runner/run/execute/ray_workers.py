@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute, compute_member
@@ -22,8 +22,6 @@ from manyscale.runner.run.execute.ray_pulse import SilentWorkerError
 from manyscale.runner.run.execute.teams import ProcessTeam
 from manyscale.runner.run.store import Store, seen
 from manyscale.runner.version import __version__
-
-START_TIMEOUT_SECONDS: Final = 300.0  # for the first worker, on a cluster that others use too
 
 
 @dataclass(frozen=True)
