@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import IO, Final
 
 import psutil
 
@@ -466,9 +466,9 @@ def _hands_down_cpu(control: Path) -> bool:
     return control.exists() and "cpu" in control.read_text().split()
 
 
-def _remove_group(group: Path, seconds: Literal[5] = 5) -> None:
+def _remove_group(group: Path) -> None:
     """Once its last process is gone."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 5
     while group.exists():
         try:
             group.rmdir()

@@ -38,7 +38,8 @@ def unit(index, seconds):
     parameters = {"offset": 0, "seconds": seconds}
     return WorkUnit(f"{index:032x}", "odd_units:doubled", parameters, {"values": "values"})
 def children():
-    return [process for process in psutil.Process().children(recursive=True) if process.name() != "sh"]
+    found = psutil.Process().children(recursive=True)
+    return [process for process in found if not joins or process.name() != "sh"]  # which has last words
 def is_worker(process):
     try:
         return process.name().startswith("ray::Shard")
@@ -124,15 +125,17 @@ def test_workers_end_if_their_driver_is_killed(tmp_path: Path) -> None:
 
 def test_a_running_cluster_is_joined_and_left_running(cluster: RayExecutor, tmp_path: Path) -> None:
     import ray
+    from ray._private.services import find_gcs_addresses
 
     address = ray.get_runtime_context().gcs_address
     num_cpus = ray.cluster_resources()["CPU"]
-    for number, name in enumerate((address, "auto")):
+    is_only = find_gcs_addresses() == {address}
+    for number, name in enumerate((address, "auto") if is_only else (address,)):  # auto takes any of several
         environment = {key: os.environ[key] for key in ("RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
         with running_session(tmp_path / str(number), "interrupt", name, **environment) as session:
             printed, _ = session.communicate(timeout=60)
         # Nothing: the workers are the cluster's, not this process's.
-        assert (session.returncode, printed.split()) == (130, [])
+        assert (session.returncode, printed.split()) == (130, []), printed
     assert ray.cluster_resources()["CPU"] == num_cpus
     end = time.monotonic() + 10
     while ray.available_resources().get("CPU") != num_cpus:  # its workers are gone
