@@ -135,7 +135,8 @@ class Execution:
             yield outcome
 
     def told(self, kind: str, outcome: Outcome, status: str) -> None:
-        """What became of a unit that ran elsewhere; of one that is known already, nothing more."""
+        """What became of a unit that ran elsewhere; of one that is known already, nothing more. (Who was lost or
+        overtaken with what it ran tells nothing: what it left is found, and told of as reused.)"""
         before = self.outcomes.get(outcome.key)
         if before is None:
             self.counts.total += 1
