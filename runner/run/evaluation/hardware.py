@@ -159,15 +159,15 @@ def _of_run(run: Path, file: Path) -> tuple[pa.Table, list[Note]]:
 
 
 def _launches_of(run: Path) -> pa.Table:
-    run = point_files.finished_run(run)
-    path = run / "timeline" / "launches.parquet"
+    name = Path("timeline", "launches.parquet")
+    path = point_files.finished_run(run) / name
     if not path.is_file():
         raise UserError(f"{run}: has no kernel launches, which --cycles are compared with")
     try:
         return pq.ParquetFile(path).read()
     except (OSError, pa.ArrowException) as error:
         raise UserError(
-            f"{path}: is damaged ({' '.join(str(error).split())}); run again with --resume -o DIR"
+            f"{run / name}: is damaged ({' '.join(str(error).split())}); run again with --resume -o DIR"
         ) from None
 
 

@@ -87,21 +87,21 @@ def load(path: Path, form: str = "auto", cache: Path | None = None) -> Side:
 def load_run(directory: Path, cache: Path | None = None, *, with_workload: bool = True) -> Side:
     """A finished run, from its files; its trace is read again for the workload, unless that is not wanted. Raises
     UserError if it is not finished, damaged, or a sweep."""
-    directory = point_files.finished_run(directory)
+    files = point_files.finished_run(directory)
     try:
-        content = json.loads((directory / "stats.json").read_text())
+        content = json.loads((files / "stats.json").read_text())
         figures = {name: float(entry["value"]) for name, entry in content.items()}
         told = from_json(json.dumps(content.get("notes", {}).get("list", [])))
-        ranks = pq.read_table(directory / "timeline" / "ranks.parquet", schema=RANKS_SCHEMA)
-        path_file = directory / "timeline" / "critical_path.parquet"
+        ranks = pq.read_table(files / "timeline" / "ranks.parquet", schema=RANKS_SCHEMA)
+        path_file = files / "timeline" / "critical_path.parquet"
         path_ps = time_by_kind(_encoded(pq.read_table(path_file), "kind")) if path_file.is_file() else {}
         num_ranks = int(figures["application.ranks"])
-        launch_file = directory / "timeline" / "launches.parquet"
+        launch_file = files / "timeline" / "launches.parquet"
         launches = _by_launch(pq.read_table(launch_file)) if launch_file.is_file() else {}
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{directory}: is damaged ({reason}); write it again with run --resume -o DIR") from None
-    workload, notes = _workload_of(directory, cache) if with_workload else (None, ())
+    workload, notes = _workload_of(files, cache) if with_workload else (None, ())
     states = _encoded(ranks, "state")
     return Side(shown(directory), num_ranks, states, figures, path_ps, workload, (*told, *notes), launches)
 

@@ -66,9 +66,9 @@ class Executed:
 def of_run(run: Path) -> Executed:
     """Simulated instances of a finished run. Raises UserError for a run without them, or whose times are not all of a
     model of the cores."""
-    run = point_files.finished_run(run)
-    path = run / "timeline" / "task_instances.parquet"
-    models = (rundir.read_resolved(run).get("model") or {}) if (run / "resolved.yaml").is_file() else {}
+    files = point_files.finished_run(run)
+    path = files / "timeline" / "task_instances.parquet"
+    models = (rundir.read_resolved(files).get("model") or {}) if (files / "resolved.yaml").is_file() else {}
     if not path.is_file():
         if models.get("cpu") in ("detailed", "interval"):
             raise UserError(
@@ -89,7 +89,7 @@ def of_run(run: Path) -> Executed:
     kind, names = codes_and_names(table.column("task_type"))
     order, is_executed = execution_order(table)
     order = order[(kind != (names.index(INITIAL) if INITIAL in names else -1))[order]]
-    notes = rundir.read_notes(run)
+    notes = rundir.read_notes(files)
     if not is_executed:
         text = "instances of a run that has no times of all of them stand in the order of their creation"
         notes.append(informs("order-of-creation", text))

@@ -112,6 +112,7 @@ def test_what_reads_a_run_reads_a_packed_point(run: Callable, cli: Callable, pac
     assert (Path("again") / "stats.json").read_bytes() == (point / "stats.json").read_bytes()
     compared = cli("compare", point, "again")
     assert compared.status == 0, compared.err
+    assert compared.out.startswith(f"A: {point}, 2 ranks\nB: again, 2 ranks;")
     rows = Runs(packed).points(packed)
     assert [row["name"] for row in rows][5] == "cpu_ratio: 0.5, target.network.latency: 2 us"
     assert rows[5]["seconds"] == json.loads((point / "stats.json").read_text())["application.makespan"]["value"]
