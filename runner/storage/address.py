@@ -68,12 +68,17 @@ def parsed(text: str) -> Address:
             raise UserError(f"{scheme}://: names no bucket; write {scheme}://BUCKET/PREFIX")
         if ".." in prefix.split("/"):
             raise UserError(f"{scheme}://{authority}: a path in a bucket has no ..")
-    url = f"{scheme}://{bucket}{'/' if prefix and bucket else ''}{prefix}" + (
+    url = f"{scheme}://{bucket}{'/' if prefix and bucket else ''}{_quoted(prefix)}" + (
         f"?{urlencode(options)}" if options else ""
     )
     if len(quote(url, safe="")) > _LONGEST:
         raise UserError(f"{scheme}://{authority}: is too long an address; choose a shorter prefix")
     return Address(url, scheme, bucket, prefix, options)
+
+
+def _quoted(name: str) -> str:
+    """A path in an address: ``parsed`` reads it as it was."""
+    return name.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
 
 
 def _options(scheme: str, authority: str, query: str) -> dict[str, str]:
@@ -126,7 +131,7 @@ class Place(NamedTuple):
         if not self.name:
             return self.url
         plain, mark, query = self.url.partition("?")
-        return f"{plain}/{self.name}{mark}{query}"
+        return f"{plain}/{_quoted(self.name)}{mark}{query}"
 
 
 def origin(path: Path) -> Place | None:

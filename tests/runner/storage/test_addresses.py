@@ -19,6 +19,7 @@ from manyscale.runner.storage.address import located, origin, parsed, shown, wit
         ("s3:/bucket/a", "s3://bucket/a", "bucket", "a"),  # as pathlib writes it
         ("gs://bucket", "gs://bucket", "bucket", ""),
         ("file:///mnt/x/../y", "file:///mnt/y", "", "/mnt/y"),
+        ("s3://bucket/50%2525/why%3F", "s3://bucket/50%2525/why%3F", "bucket", "50%25/why?"),
         ("s3://b/p?region=eu-west-1&scheme=http", "s3://b/p?region=eu-west-1&scheme=http", "b", "p"),
     ],
 )
@@ -26,6 +27,7 @@ def test_one_place_has_one_address(text: str, url: str, bucket: str, prefix: str
     found = parsed(text)
     assert (found.url, found.bucket, found.prefix) == (url, bucket, prefix)
     assert parsed(url) == found
+    assert str(origin(address.copies_of(found))) == url
 
 
 @pytest.mark.parametrize("text", ["s3://b/p", "gs://b", "file:///x", "s3:/b/p", "hdfs://host/p", "S3://b"])
