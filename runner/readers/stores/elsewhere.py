@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
+from threading import RLock
 from typing import Any, Final, TypeVar
 
 from manyscale.runner import kept
@@ -24,6 +25,7 @@ Fetch = Callable[[Path, Path], None]  # copies a file or a folder of the other h
 
 _CONTENT: Final = "content"
 _fetch: ContextVar[Fetch | None] = ContextVar("fetch", default=None)  # of this thread's work unit
+_opening: Final = RLock()  # one thread of a unit opens, while the others wait for what they read
 
 
 def fetching(by: Fetch, call: Callable[[], T]) -> T:
@@ -65,17 +67,19 @@ class Told:
         return told, (type(self), path.absolute(), digest)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_told" not in self.__dict__:
+        if name.startswith("__"):
             raise AttributeError(f"{type(self).__name__} has no {name}")
-        path, digest = self.__dict__.pop("_told")
-        try:
-            type(self).__init__(self, here(path, digest))  # type: ignore[call-arg]
-            if self.stored()[1] != digest:
-                raise UserError(f"{path}: was changed since the run began; start a new run")
-        except BaseException:
-            self.__dict__["_told"] = path, digest
-            raise
-        return getattr(self, name)
+        with _opening:
+            if "_told" in self.__dict__:
+                path, digest = self.__dict__.pop("_told")
+                try:
+                    type(self).__init__(self, here(path, digest))  # type: ignore[call-arg]
+                    if self.stored()[1] != digest:
+                        raise UserError(f"{path}: was changed since the run began; start a new run")
+                except BaseException:
+                    self.__dict__["_told"] = path, digest
+                    raise
+            return object.__getattribute__(self, name)
 
     def stored(self) -> tuple[Path, str]:
         """The path, and the digest of its content."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, RLock
 
 import numpy as np
 import pytest
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.stores import elsewhere
 from manyscale.runner.readers.stores.detail_store import DetailStore, DetailWriter
 from manyscale.runner.readers.stores.elsewhere import fetching, here
 
@@ -81,6 +84,40 @@ def test_a_damaged_copy_is_made_again(tmp_path, cache):
     (found() / "part").write_text("c0ntent")
     assert (found() / "part").read_text() == "content"
     assert len(log) == 2
+
+
+def test_threads_that_read_at_once_wait_for_the_one_that_opens(tmp_path, cache, monkeypatch):
+    told = pickle.dumps(stream(tmp_path / "detail", [3, 1, 2]))
+    there = (tmp_path / "detail").rename(tmp_path / "on-the-other-host")
+    log: list[Path] = []
+    again, copy = pickle.loads(told), copier(there, log)
+    begins, waits = Event(), Event()
+    lock = RLock()
+
+    class Watched:
+        def __enter__(self) -> None:
+            if begins.is_set():
+                waits.set()
+            lock.acquire()
+
+        def __exit__(self, *_error: object) -> None:
+            lock.release()
+
+    def fetch(path: Path, to: Path) -> None:
+        begins.set()
+        assert waits.wait(10)
+        copy(path, to)
+
+    def late() -> list[int]:
+        assert begins.wait(10)
+        return again.read(0, 1).block_ids.tolist()
+
+    monkeypatch.setattr(elsewhere, "_opening", Watched())
+
+    with ThreadPoolExecutor(2) as threads:
+        both = [threads.submit(late), threads.submit(lambda: fetching(fetch, lambda: again.num_segments))]
+        assert [each.result() for each in both] == [[3, 1, 2], 1]
+    assert log == [tmp_path / "detail"]
 
 
 def test_a_copy_that_fails_leaves_nothing(tmp_path, cache):
