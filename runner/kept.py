@@ -207,7 +207,16 @@ def seal_folder(folder: Path) -> None:
 def is_whole(folder: Path) -> bool:
     """Whether a folder that was sealed is there as it was; one that is there but not so is told. Raises UserError if it
     is there and cannot be read."""
-    return _is_whole(folder) or (mirror.fetch_folder(folder, CHECKSUMS) and _is_whole(folder))
+    if _is_whole(folder):
+        return True
+    made = _beside(folder)
+    try:
+        if not mirror.fetch_folder(folder, CHECKSUMS, made):
+            return False
+        _move(made, folder)
+    finally:
+        _remove(made)
+    return _is_whole(folder)
 
 
 def _is_whole(folder: Path) -> bool:
@@ -241,6 +250,13 @@ def _is_whole(folder: Path) -> bool:
 def install(made: Path, folder: Path) -> None:
     """Move a sealed folder to its place, on the same file system, unless a whole one stands there by now: others may
     be using it. Raises OSError and UserError."""
+    _move(made, folder)
+    _remove(made)
+    mirror.publish_folder(folder, CHECKSUMS)
+
+
+def _move(made: Path, folder: Path) -> None:
+    """``install``, on this machine alone."""
     with alone(folder.parent):
         while made.exists() and not _is_whole(folder):
             aside = _beside(folder)
@@ -252,8 +268,6 @@ def install(made: Path, folder: Path) -> None:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
             _remove(aside)
-    _remove(made)
-    mirror.publish_folder(folder, CHECKSUMS)
 
 
 def _remove(path: Path) -> None:

@@ -6,8 +6,6 @@ Paths of this machine alone are left as they are, and nothing of object storage 
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -26,31 +24,19 @@ def fetch(path: Path) -> bool:
     return _checked(place).get(place.name, path)
 
 
-def fetch_folder(folder: Path, sums: str) -> bool:
-    """The same of a folder whose file ``sums`` names all others: it appears when all of them are there. Raises
-    UserError."""
+def fetch_folder(folder: Path, sums: str, made: Path) -> bool:
+    """The same of a folder whose file ``sums`` names all others, into ``made``; False also where one of them is not
+    there. Raises UserError."""
     place = origin(folder)
     if place is None:
         return False
     from manyscale.runner.storage.remote import side_by_side
 
     source = _checked(place)
-    made = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    try:
-        if not source.get(f"{place.name}/{sums}", made / sums):
-            return False
-        names = _named_in((made / sums).read_bytes())
-        found = all(side_by_side(lambda name: source.get(f"{place.name}/{name}", made / name), names))
-        if not found:
-            return False
-        if folder.exists():  # damaged, as its reader has proved
-            shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
-        return True
-    except FileExistsError:  # another process was faster
-        return True
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    if not source.get(f"{place.name}/{sums}", made / sums):
+        return False
+    names = _named_in((made / sums).read_bytes())
+    return all(side_by_side(lambda name: source.get(f"{place.name}/{name}", made / name), names))
 
 
 def _named_in(sums: bytes) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.run.store import Store, seen
+from manyscale.runner.storage import mirror
 from manyscale.runner.storage import remote as objects
 from manyscale.runner.storage.address import located
 
@@ -104,6 +105,38 @@ def test_a_folder_comes_as_a_whole(machine: Callable[[str], Path], tmp_path: Pat
     (there / "inner" / "file").unlink()
     assert not kept.is_whole(machine("four") / "workloads" / "folder")
     assert not (machine("four") / "workloads" / "folder").exists()
+
+
+def test_a_folder_that_another_made_meanwhile_is_left(
+    machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was damaged when it was looked at may be whole, and in use, by the time that another came."""
+
+    def make(root: Path) -> Path:
+        made = root / "made"
+        made.mkdir(parents=True)
+        (made / "file").write_bytes(b"content")
+        kept.seal_folder(made)
+        return made
+
+    root = machine("one")
+    kept.install(make(root), root / "folder")
+    root = machine("two")
+    (root / "folder").mkdir(parents=True)
+    (root / "folder" / "file").write_bytes(b"half of it")
+    fetch = mirror.fetch_folder
+
+    def slow(folder: Path, sums: str, made: Path) -> bool:
+        found = fetch(folder, sums, made)
+        kept.install(make(root), folder)  # another process
+        first.append((folder / "file").stat().st_ino)
+        return found
+
+    first: list[int] = []
+    monkeypatch.setattr(mirror, "fetch_folder", slow)
+    assert kept.is_whole(root / "folder")
+    assert [(root / "folder" / "file").stat().st_ino] == first
+    assert sorted(path.name for path in root.iterdir()) == ["folder"]
 
 
 def test_names_in_a_folder_s_checksums_stay_in_it(machine: Callable[[str], Path], tmp_path: Path) -> None:
