@@ -12,7 +12,6 @@ A process that writes holds a lock on this machine's copy, and who reads on the 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -23,11 +22,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final
 
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.storage.address import Place, copies_of, origin, parsed
+from manyscale.runner.storage.locks import locked, writing
 
 if TYPE_CHECKING:
     from manyscale.runner.storage.remote import Entry, Remote
@@ -51,15 +51,20 @@ def fetch(directory: Path, *, again: bool = False) -> None:
     runs up to date, once in a process or ``again``. What is damaged there is told and left out. Nothing for a path of
     this machine alone. Raises UserError."""
     place = origin(directory)
-    if place is None or (directory in _fetched and not again):
+    if place is None or (not again and _is_fetched(directory)):
         return
     from manyscale.runner.storage.remote import remote
 
     root = copies_of(parsed(place.url))
-    with _locked(root, "reading", waits=True), _locked(root, "writing") as is_free:
-        if is_free is not None:  # else it is being written here
+    with locked(root, "reading", waits=True), locked(root, "writing") as is_free:
+        if is_free:  # else it is being written here
             _Fetching(remote(place.url), root, place.name).run()
     _fetched.add(directory)
+
+
+def _is_fetched(directory: Path) -> bool:
+    """Whether this process has brought it, or all of what it is in: a sweep of many points is listed once."""
+    return directory in _fetched or (directory.exists() and not _fetched.isdisjoint(directory.parents))
 
 
 class _Fetching:
@@ -174,19 +179,6 @@ def _say(line: str) -> None:
     print(f"manyscale: {line}", file=sys.stderr, flush=True)
 
 
-@contextmanager
-def _locked(root: Path, what: str, *, waits: bool = False) -> Iterator[IO[bytes] | None]:
-    """Be the one process of this machine that does this with a copy; None where another is."""
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with (root.parent / f".{what}-{uuid.uuid5(uuid.NAMESPACE_URL, root.name)}").open("wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield None
-            return
-        yield file
-
-
 def fetched_trace(text: str) -> Path:
     """The copy of a trace at an address, a file with those beside it that are read with it, or a folder. Raises
     UserError."""
@@ -195,8 +187,8 @@ def fetched_trace(text: str) -> Path:
     address = parsed(text)
     if not address.prefix:
         raise UserError(f"{address.url}: is a bucket; name a trace in it")
-    above, _, name = address.url.partition("?")[0].rpartition("/")
-    query = address.url.partition("?")[2]
+    plain, _, query = address.url.partition("?")
+    above, name = plain.rpartition("/")[0], address.prefix.rpartition("/")[2]
     root = copies_of(parsed(f"{above}?{query}" if query else above))
     folder = remote(str(origin(root)))
     if not remote(address.url).is_file():
@@ -342,8 +334,8 @@ def published(directory: Path) -> Iterator[None]:
         yield
         return
     root = copies_of(parsed(place.url))
-    with _locked(root, "writing") as is_free:
-        if is_free is None:
+    with writing(root) as is_mine:
+        if not is_mine:
             raise UserError(
                 f"{place}: another process of this machine writes there; wait, or name another place with -o"
             )
@@ -393,7 +385,7 @@ def prepare(directory: Path, *, resume: bool) -> bool:
         return True
     is_taken = bool(target.entries(place.name))
     if not is_taken:
-        with _locked(copies_of(parsed(place.url)), "writing") as is_free:
-            if is_free is not None:
+        with writing(copies_of(parsed(place.url))) as is_mine:
+            if is_mine:
                 shutil.rmtree(directory, ignore_errors=True)
     return is_taken

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.run import directory as rundir
 from manyscale.runner.storage import directories
 from manyscale.runner.storage import remote as objects
 from manyscale.runner.storage.address import located
@@ -89,3 +93,57 @@ def test_a_manifest_that_says_complete_is_the_last(
     assert sorted(path.name for path in there.iterdir() if path.is_file()) == [
         "files.json", "manifest.json", "units.jsonl",
     ]  # fmt: skip
+
+
+def test_who_only_reads_a_run_does_not_keep_it_from_being_written(
+    tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = located(f"file://{tmp_path}/bucket/run")
+    begins, ends = Event(), Event()
+    entries, flock = objects.Remote.entries, fcntl.flock
+
+    def comes(file: object, what: int) -> None:
+        try:
+            if what & fcntl.LOCK_NB:
+                flock(file, what)  # type: ignore[arg-type]
+        finally:
+            if begins.is_set():
+                ends.set()
+        if not what & fcntl.LOCK_NB:
+            flock(file, what)  # type: ignore[arg-type]
+
+    def slow(self: objects.Remote, below: str = "") -> list[objects.Entry]:
+        begins.set()
+        assert ends.wait(10)
+        return entries(self, below)
+
+    def write() -> None:
+        with directories.published(copy):
+            pass
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as threads:
+        patch.setattr(objects.Remote, "entries", slow)
+        patch.setattr(fcntl, "flock", comes)
+        threads.submit(directories.fetch, copy)
+        assert begins.wait(10)
+        threads.submit(write).result()
+
+
+def test_a_run_that_was_listed_is_not_listed_for_each_of_its_points(
+    tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "bucket" / "run"
+    for index in range(5):
+        (there / "points" / f"{index:04d}").mkdir(parents=True)
+        (there / "points" / f"{index:04d}" / "manifest.json").write_text("{}")
+    (there / "manifest.json").write_text("{}")
+    listed: list[str] = []
+    entries = objects.Remote.entries
+    monkeypatch.setattr(objects.Remote, "entries", lambda self, below="": listed.append(below) or entries(self, below))
+    copy = located(f"file://{there}")
+    assert rundir.is_run(copy)
+    assert all(map(rundir.is_run, (copy / "points").iterdir()))
+    assert listed == [""]
+    (there / "points" / "0005").mkdir()
+    (there / "points" / "0005" / "manifest.json").write_text("{}")
+    assert rundir.is_run(copy / "points" / "0005"), "it came later"
