@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.network.critical_path import COMPUTE, KINDS, CriticalPath
+from manyscale.models.network.critical_path import CriticalPath
+from manyscale.models.network.path_walk import COMPUTE, KINDS
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
 from manyscale.runner.predict.statistic import Statistic

@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from manyscale.models.network.critical_path import KINDS
+from manyscale.models.network.path_walk import KINDS
 from manyscale.models.workload import SENDS, OperationKind, Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.readers.paraver.labels import call_name

@@ -119,7 +119,7 @@ def _by_launch(launches: pa.Table) -> dict[str, float]:
 
 def _encoded(table: pa.Table, name: str) -> pa.Table:
     """The table with a text column as codes into the names that its schema declares."""
-    from manyscale.models.network.critical_path import KINDS
+    from manyscale.models.network.path_walk import KINDS
 
     known = pa.array(STATES if name == "state" else KINDS, pa.string())
     values = table.column(name).cast(pa.string()).combine_chunks()

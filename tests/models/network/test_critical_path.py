@@ -17,14 +17,12 @@ from validation.simgrid.random_programs import generate
 from manyscale.models.machine import Link, Network
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.critical_path import (
-    COLLECTIVE,
-    COMPUTE,
-    KINDS,
     CriticalPath,
     critical_path,
     eager_messages,
     starting_at_send,
 )
+from manyscale.models.network.path_walk import COLLECTIVE, COMPUTE, KINDS
 from manyscale.models.network.program import Program, build_program
 from manyscale.models.network.replay.steps import ENTER_GATE, FIRST, LAST, WAIT_GATE
 from manyscale.models.network.replay.timeline import Placement, Timeline
