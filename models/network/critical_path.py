@@ -136,7 +136,8 @@ def _inside_call(program: Program, known: Known, walk: np.ndarray, through_call:
         raise ValueError("the program calls collectives, and nobody knows the way through them")
     instance = int(program.target[walk["at"][0]])
     rows, members = program.calls.rows[instance], program.calls.members[program.calls.kind[instance]]
-    at = np.searchsorted(known.row_of[: program.strand_steps[program.num_ranks]], rows)
+    row_of = known.row_of[: program.strand_steps[program.num_ranks]]
+    at = np.searchsorted(row_of, rows.astype(row_of.dtype))  # of another type, it would copy all of them
     last = int(np.flatnonzero(members == walk["strand"][0])[0])
     path, first = through_call(instance, known.before[at], last)
     inside = np.flatnonzero(path.kind != COMPUTE)[::-1]  # a participant computes until it enters

@@ -5,11 +5,14 @@ The reference is the other way to replay the same program: every message of ever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from manyscale.models.machine import Network
 from manyscale.models.network import latency_bandwidth
@@ -46,13 +49,12 @@ class Ranks:
             | values
         )  # fmt: skip
 
-    def workload(self) -> Workload:
+    def workload(self, members: Sequence[Sequence[int]] = COMMUNICATORS) -> Workload:
         schema = SCHEMAS["operations"]
         rows = [each for own in self.operations for each in own]
         columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema if field.name != "kind"]
         codes = pa.array([int(OperationKind[row["kind"]]) for row in rows], pa.int8())
         columns.insert(1, pa.DictionaryArray.from_arrays(codes, KIND_NAMES))
-        members = COMMUNICATORS
         tables = {
             "operations": pa.Table.from_arrays(columns, schema=schema),
             "phases": pa.Table.from_pylist([each for own in self.phases for each in own], SCHEMAS["phases"]),
@@ -201,3 +203,63 @@ def test_small_communicators_and_wildcards_are_not_called() -> None:
     for rank in range(RANKS):
         ranks.call(rank, "barrier")
     assert build_program(ranks.workload(), "mpich", called_from=2).calls is None
+
+
+ROOTED = ("bcast", "reduce", "gather", "scatter")
+WITH_COUNTS = {  # which counts an operation has
+    "alltoallv": ("send_counts", "receive_counts"), "allgatherv": ("receive_counts",),
+    "reduce_scatter": ("receive_counts",),
+}  # fmt: skip
+SIZES = (0, 1, 8, 65_536, 100_000)  # on both sides of the eager threshold
+
+
+def corners(draw: st.DrawFn) -> Workload:
+    """Few ranks in communicators that overlap, in any order of members, some of one rank; messages of no bytes; sends
+    that a rank posts between the collectives in which its receiver meets it, so that some programs have no end."""
+    num_ranks = draw(st.integers(1, 7))
+    some = st.lists(st.integers(0, num_ranks - 1), min_size=1, unique=True)
+    members = [list(range(num_ranks)), *draw(st.lists(some, min_size=1, max_size=3))]
+    ranks = Ranks(num_ranks)
+    computes = np.random.default_rng(draw(st.integers(0, 99)))
+    for _ in range(draw(st.integers(1, 6))):
+        size = draw(st.sampled_from(SIZES))
+        if draw(st.booleans()):
+            sender, receiver = (draw(st.integers(0, num_ranks - 1)) for _ in range(2))
+            if sender != receiver:
+                ranks.call(sender, "send", peer=receiver, bytes=size)
+                place = draw(st.integers(0, 1))  # before the receiver's last operation, which may be a collective
+                ranks.call(receiver, "recv", peer=sender, receive_bytes=size)
+                if place and len(ranks.operations[receiver]) > 1:
+                    own = ranks.operations[receiver]
+                    own[-2:] = own[:-3:-1]
+        number = draw(st.integers(0, len(members) - 1))
+        kind = draw(st.sampled_from((*COLLECTIVES, *WITH_COUNTS)))
+        count = len(members[number])
+        bound = {"peer": draw(st.integers(0, count - 1))} if kind in ROOTED else {}
+        counts = {side: [size] * count for side in WITH_COUNTS.get(kind, ())}
+        sizes = {} if kind == "barrier" else {"bytes": size, "receive_bytes": size}
+        for rank in members[number]:
+            compute = int(computes.choice([0, 1, 40_000_000]))
+            ranks.call(rank, kind, compute, communicator_id=number, **bound, **sizes, **counts)
+    return ranks.workload(members)
+
+
+def outcome(program: Program, workload: Workload, law: dict[str, Any], nodes: np.ndarray) -> Any:
+    try:
+        return replayed(program, workload, law, nodes)
+    except ReplayError as error:
+        return str(error)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.composite(corners)(), st.sampled_from(PRESETS), st.sampled_from(["match", "eager"]), st.integers(1, 3))
+def test_calls_are_as_written_out_in_corners(workload: Workload, preset: str, start: str, least: int) -> None:
+    law, nodes = network(transfer_start=start), np.arange(workload.num_ranks, dtype=np.int32) // 2
+    expected, found = (
+        outcome(build_program(workload, preset, called_from=called_from), workload, law, nodes)
+        for called_from in (None, least)
+    )
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        assert same(found, expected, len(workload.send_rows))
