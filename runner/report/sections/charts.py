@@ -61,6 +61,7 @@ def ranks_chart(page: Page, result: Result, spent: np.ndarray) -> str:
     length, unit = time_unit(makespan_ps(result) * 1e-12)
     seconds = mean * 1e-12 / length
     present = [i for i in range(len(CATEGORIES)) if spent[:, i].any()]
+    who = "rank %{x}" if group == 1 else f"mean of up to {group} ranks from %{{x}} on"
     bars = [
         {
             "type": "bar",
@@ -68,7 +69,7 @@ def ranks_chart(page: Page, result: Result, spent: np.ndarray) -> str:
             "x": first.tolist(),
             "y": [float(f"{value:.6g}") for value in seconds[:, i]],
             "marker": {"color": COLOURS[CATEGORIES[i]], "line": {"width": 0}},
-            "hovertemplate": f"rank %{{x}}: %{{y:.4~g}} {unit} {CATEGORIES[i]}<extra></extra>",
+            "hovertemplate": f"{who}: %{{y:.4~g}} {unit} {CATEGORIES[i]}<extra></extra>",
         }
         for i in present
     ]
