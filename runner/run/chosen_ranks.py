@@ -42,7 +42,7 @@ def chosen_ranks(result: Result) -> Chosen | None:
         return None
     wanted: Any = (result.resolved.get("timeline") or {}).get("ranks")
     if wanted:
-        ranks = np.unique([rank for rank in wanted if rank < num_ranks]).astype(np.int64)
+        ranks = np.unique(wanted).astype(np.int64)
         return Chosen(ranks, f"{len(ranks):,} of {num_ranks:,} ranks: those of the study's key timeline.ranks")
     on_path = (
         np.zeros(num_ranks, np.int64) if result.critical_path is None else time_by_rank(result.critical_path, num_ranks)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from manyscale.models.workload.parameters import Strict
+from manyscale.runner.errors import UserError
 
 
 class DetailedChoice(Strict):
@@ -51,6 +52,12 @@ class TimelineChoice(Strict):
     iterations: list[Annotated[int, Field(ge=0)]] | None = None
     """The iterations whose cores are written. By default all, or the first two where there are more than a million task
     instances."""
+
+    def check_ranks(self, num_ranks: int) -> None:
+        """Refuse ranks that a run does not have. Raises UserError."""
+        missing = [rank for rank in self.ranks or () if rank >= num_ranks]
+        if missing:
+            raise UserError(f"timeline.ranks: there is no rank {missing[0]}; the run's are 0 to {num_ranks - 1}")
 
     def shows(self, rank: int, iteration: int) -> bool:
         """Whether what was simulated of an iteration of a rank is shown."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import manyscale
+from manyscale.runner.errors import UserError
 from manyscale.runner.report.paraver import ranks as paraver
 from manyscale.runner.report.perfetto import ranks as perfetto
 from manyscale.runner.run import chosen_ranks, shown
@@ -86,6 +88,13 @@ def test_perfetto_has_their_slices_and_says_so(result: Result, tmp_path: Path) -
 
 def test_a_study_chooses_others(result: Result) -> None:
     assert chosen_of(replace(result, resolved={**result.resolved, "timeline": {"ranks": [4, 0]}})) == [0, 4]
+
+
+def test_a_rank_that_is_not_there_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    study = {"schema": 1, "workload": {"path": "lulesh-8"}, "target": "laptop", "timeline": {"ranks": [7, 8]}}
+    with pytest.raises(UserError, match=r"timeline\.ranks: there is no rank 8; the run's are 0 to 7"):
+        manyscale.run(study, output=tmp_path / "run", cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
 def test_few_ranks_are_all_there(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
