@@ -26,6 +26,7 @@ from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.core_efficiencies import with_cores
 from manyscale.runner.predict.ipc import ipc_factors
+from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.phase_source import (
     FILE,
     Case,
@@ -85,6 +86,7 @@ def prepare(
     study = study.model_copy(update={"runtime": runtime})
     case = Case(workload, study, machine, content, shared)
     ipc_factors(case)  # refuses what it does not know
+    study.options(TimelineChoice).check_ranks(workload.num_ranks)
     node, sharing = place_ranks(
         study.mapping, machine, workload.num_ranks, study.seed,
         lambda path: shared.once((FILE, "placement", str(path)), lambda: placement_file(path)),
@@ -148,6 +150,8 @@ def replay_unit(
     }
     kind = "replay"
     versions = [model.VERSION, program_module.VERSION, path_module.VERSION]
+    if _called_from(point, coupling) is not None:
+        versions.append(import_module("manyscale.models.network.replay.calls").VERSION)
     content = [workload.digest, array_digest(np.array(burst_keys, "U32"))]
     if point.storage_ps is not None:
         content.append(array_digest(point.storage_ps))
@@ -274,17 +278,18 @@ def _build_program(point: Point, coupling: Coupling | None) -> program_module.Pr
 
 def _program_name(point: Point, coupling: Coupling | None) -> str:
     graph = "graph " if _keeps_graph(point) else ""
-    if _called_from(point, coupling) is not None:
-        graph = "calls "
+    called_from = _called_from(point, coupling)
+    calls = "" if called_from is None else f"calls {called_from} "
     rules = CollectiveRules.model_validate(point.case.machine.network.collectives)
-    return f"program {graph}{rules.model_dump_json()}"
+    return f"program {graph}{calls}{rules.model_dump_json()}"
 
 
 def _called_from(point: Point, coupling: Coupling | None) -> int | None:
     """From how many ranks on collectives are called in the replay of a point; None where none is."""
     least: int | None = getattr(lookup("network", point.case.study.model.network), "CALLED_FROM", None)
-    is_alone = coupling is None and least is not None
-    return least if is_alone and point.case.workload.num_ranks >= (least or 0) else None
+    if coupling is not None or least is None or point.case.workload.num_ranks < least:
+        return None
+    return least
 
 
 def _keeps_graph(point: Point) -> bool:

@@ -126,7 +126,7 @@ def ranks_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) 
     """
     if not is_ordered(workload):
         return _graph_table(workload, compute_ps, end_ps)
-    starts = [range(0, len(end_ps), _ROWS_AT_ONCE), [0]][len(end_ps) == 0]
+    starts = range(0, max(1, len(end_ps)), _ROWS_AT_ONCE)
     parts = [_states_of(workload, compute_ps, end_ps, slice(at, at + _ROWS_AT_ONCE)) for at in starts]
     rank, since, until, state, operation = (
         parts[0][k] if len(parts) == 1 else np.concatenate([part[k] for part in parts]) for k in range(5)
