@@ -111,6 +111,7 @@ def _starts_alone(sharing, flow, time):  # type: ignore[no-untyped-def]
         if number == none:
             break
         sharing.link[number].load = lowest * sharing.link[number].total
+        sharing.level[number] = np.inf  # others that ended while it waited may have filled it
     sharing.is_moved[flow] = 0
     sharing.level[best] = lowest
     link = sharing.link[best]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from manyscale.models.kernels import allocation_free
 from manyscale.models.network.flow import max_min, starts_and_ends
-from manyscale.models.network.flow.link_clocks import MANY, Sharing, new_sharing
+from manyscale.models.network.flow.link_clocks import MANY, PENDING, Sharing, new_sharing
 
 TOLERANCE = 1e-10  # relative
 
@@ -21,6 +21,11 @@ TOLERANCE = 1e-10  # relative
 @allocation_free
 def add_flow(sharing, links, uses, private, weight, amount):  # type: ignore[no-untyped-def]
     return starts_and_ends.add_flow(sharing, links, uses, private, weight, amount)
+
+
+@allocation_free
+def start_at_once(sharing, flow, num_pending, time):  # type: ignore[no-untyped-def]
+    starts_and_ends.start_at_once(sharing, flow, num_pending, time)
 
 
 @allocation_free
@@ -249,6 +254,61 @@ def follow(capacity: list[float], flows: list[Flow], gaps: list[float], many: in
         assert all(left > -1e-9 for left in course.left.values())
         num_sole += int(sharing.link["sole"].sum())
     return num_sole
+
+
+@pytest.mark.property
+@settings(max_examples=80, deadline=None)
+@given(instances(), st.lists(st.floats(0.0, 2.0), min_size=16, max_size=16), st.sampled_from([0.3, 1.0, 4.0]))
+def test_rates_between_steps_are_those_of_the_last(
+    instance: tuple[list[float], list[Flow]], gaps: list[float], step: float
+) -> None:
+    """At a step, the textbook's rates of all flows; until the next one all keep theirs, and a flow that starts has none
+    unless it meets no others."""
+    capacity, flows = instance
+    sharing = new_sharing(np.array(capacity), np.full(len(capacity), 24), 24, 5)
+    course, rate = Course(capacity), dict[int, float]()
+    scratch = np.empty(24, np.int32)
+    waiting = list(zip(np.cumsum(gaps[: len(flows)]).tolist(), flows, strict=True))
+    solved_at = step
+    while waiting or course.flows:
+        time = min(next_end(sharing), waiting[0][0] if waiting else np.inf, solved_at)
+        for number in course.flows:
+            course.left[number] -= rate[number] * (time - course.time)
+        course.time = time
+        while next_end(sharing) <= time:
+            count = end_flows(sharing, time, 1e-12, scratch)
+            for number in scratch[:count].tolist():
+                assert course.left[number] == pytest.approx(0.0, abs=1e-9)
+                del course.flows[number], course.left[number], rate[number]
+        while waiting and waiting[0][0] <= time:
+            _, flow = waiting.pop(0)
+            meets_others = any(set(flow.links) & set(other.links) for other in course.flows.values())
+            num_pending = int(sharing.counter[PENDING])
+            number = add(sharing, flow)
+            start_at_once(sharing, number, num_pending, time)
+            course.flows[number], course.left[number] = flow, flow.amount
+            rate[number] = 0.0 if meets_others else progressive_filling(capacity, [flow])[0]
+        if time == solved_at:
+            solve(sharing, time)
+            rate = course.rates()
+            solved_at += step
+        assert {number: rate_of(sharing, number) for number in course.flows if rate[number]} == pytest.approx(
+            {number: value for number, value in rate.items() if value}, rel=1e-9
+        )
+        assert all(left > -1e-9 for left in course.left.values())
+
+
+def test_a_link_that_is_not_full_any_more_hinders_nobody() -> None:
+    """0 and 1 fill link 0 and end while 2 waits for it, which then is alone: link 1 has room for 2 beside 3."""
+    sharing = started([1.0, 0.8, 0.1], [simple(0, amount=0.5), simple(0, amount=0.5)])
+    number = add(sharing, simple(0, 1, amount=9.0))
+    while next_end(sharing) <= 1.0:
+        end_flows(sharing, 1.0, 1e-12, np.empty(24, np.int32))
+    solve(sharing, 2.0)
+    assert rate_of(sharing, number) == 0.8
+    other = add(sharing, simple(1, 2, amount=9.0))
+    solve(sharing, 3.0)
+    assert [rate_of(sharing, number), rate_of(sharing, other)] == pytest.approx([0.7, 0.1])
 
 
 @pytest.mark.property
