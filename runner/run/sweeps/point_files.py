@@ -6,11 +6,12 @@ from __future__ import annotations
 import atexit
 import io
 import os
+import re
 import shutil
 import tempfile
 import uuid
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from manyscale.runner.storage.directories import fetch
 
 MOST_WHOLE: Final = 100  # points of a sweep whose run directories are left as they are
 STATISTICS: Final = "stats.json"
+_OF_POINT: Final = re.compile(r"\.?(?P<index>\d{4,})(?P<scratch>\.[0-9a-f]{32})?")  # its folder, and as it is made
 _opened: Final[dict[tuple[str, int], Path]] = {}  # by directory and time of its change
 
 
@@ -115,6 +117,15 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
         except OSError:
             beside.unlink(missing_ok=True)
             raise
+
+
+def clear(directory: Path, finished: Collection[int]) -> None:
+    """Remove what an attempt that did not finish them, or an earlier version, left of the other points of the sweep in
+    ``directory``: whoever reads a point would take it for a part of that."""
+    for entry in directory.glob("points/*"):
+        made = _OF_POINT.fullmatch(entry.name)
+        if made and (made["scratch"] or int(made["index"]) not in finished):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def move_folder(made: Path, to: Path) -> None:

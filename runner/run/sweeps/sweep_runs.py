@@ -6,7 +6,6 @@ figures."""
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -55,9 +54,7 @@ class SweepRun:
         number = len(self.points.sweep)
         if len(known) == number:
             return
-        if not self.points.packs:
-            for index in set(range(number)) - known:  # what an attempt that did not finish them left
-                shutil.rmtree(point_files.folder(self.points.directory, index), ignore_errors=True)
+        point_files.clear(self.points.directory, known)
         missing = (index for index in range(number) if index not in known)
         first = next(missing)
         self._tell()

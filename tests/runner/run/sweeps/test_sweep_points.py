@@ -174,6 +174,21 @@ def test_resume_makes_missing_and_damaged_points_again_and_touches_no_other(
 
 
 @pytest.mark.contract
+def test_what_is_left_of_points_that_are_made_again_goes(run: Callable, kind: str) -> None:
+    begun = run("begun", "--no-report")
+    before = contents(begun)
+    (begun / "points.jsonl").unlink()  # earlier versions wrote none, and whole run directories of all points
+    (begun / "sweep.parquet").unlink()
+    for name in ("0003/timeline", f".0003.{32 * 'a'}"):  # the latter of a worker that was killed
+        (begun / "points" / name).mkdir(parents=True, exist_ok=True)
+    (begun / "points" / "0003" / "manifest.json").write_text("{}")
+    (begun / "points" / "0003" / "timeline" / "links.parquet").write_text("of an earlier version")
+    assert contents(run("begun", "--no-report", "--resume")) == before
+    assert sorted(os.listdir(begun / "points")) == [f"{index:04d}" for index in range(NUMBER)]
+    assert (begun / "points" / "0003" / "manifest.json").is_file() == (kind == "whole")
+
+
+@pytest.mark.contract
 @pytest.mark.parametrize("done", [0, 5])
 def test_a_run_that_was_cut_goes_on_to_the_same_bytes(
     run: Callable, cli: Callable, study: Path, kind: str, done: int, monkeypatch: pytest.MonkeyPatch
