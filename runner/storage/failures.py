@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from manyscale.runner import limits
 from manyscale.runner.errors import UserError
 
 _KEYS: Final = (
@@ -53,7 +54,16 @@ def told(place: str, what: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise UserError(f"{place}: cannot be {what}: {in_words(str(error))}") from None
+        why = _of_folder(error) if place.startswith("file:") else in_words(str(error))
+        raise UserError(f"{place}: cannot be {what}: {why}") from None
+
+
+def _of_folder(error: OSError) -> str:
+    """``in_words`` of a folder that is named by an address: it has no keys and no regions."""
+    if limits.is_limit(error):
+        return limits.in_words(error)
+    number = limits.number(error)
+    return f"{error if number is None else os.strerror(number)}; mend this and run again"
 
 
 def in_words(answer: str) -> str:

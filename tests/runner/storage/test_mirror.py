@@ -139,6 +139,15 @@ def test_a_folder_that_another_made_meanwhile_is_left(
     assert sorted(path.name for path in root.iterdir()) == ["folder"]
 
 
+def test_what_a_folder_refuses_is_said_as_of_a_folder(tmp_path: Path) -> None:
+    """No word on keys and regions, whatever its name is."""
+    (tmp_path / "region").write_bytes(b"a file")
+    there = objects.remote(f"file://{tmp_path}/region")
+    for refused, what in ((lambda: there.put("x", b"content"), "written"), (lambda: there.read("x"), "read")):
+        with pytest.raises(UserError, match=rf"/region/x: cannot be {what}: (Not a directory|File exists); mend this"):
+            refused()
+
+
 def test_names_in_a_folder_s_checksums_stay_in_it(machine: Callable[[str], Path], tmp_path: Path) -> None:
     there = tmp_path / "bucket" / "folder"
     there.mkdir(parents=True)
