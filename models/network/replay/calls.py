@@ -30,6 +30,7 @@ from manyscale.models.network.replay.timeline import ReplayError, Timeline
 
 VERSION = 1
 _MOST_REPLAYS: Final = 16
+_MOST_MESSAGES: Final = 2**31 - 1  # of a program written out
 
 
 class EntangledCallsError(ReplayError):
@@ -162,11 +163,17 @@ def run_to_calls(script, stage, parked):  # type: ignore[no-untyped-def]
 
 
 def written_out(program: Program) -> Program:
-    """The same with the steps and messages of all instances, which follow its own messages. O(steps)."""
+    """The same with the steps and messages of all instances, which follow its own messages. O(steps). Raises
+    ReplayError for more messages than have numbers."""
     calls = program.calls
     if calls is None:
         return program
     parts = called_programs(calls)
+    total = program.num_messages + sum(parts[kind].num_messages for kind in calls.kind.tolist())
+    if total > _MOST_MESSAGES:
+        raise ReplayError(
+            f"{total} messages with the collectives that ranks leave one by one; at most 2^31 - 1 can be replayed"
+        )
     row_of = np.cumsum(program.step & FIRST > 0) - 1  # non-blocking collectives follow those of all ranks
     at = [np.searchsorted(row_of[: program.strand_steps[program.num_ranks]], rows) for rows in calls.rows]
     length = np.ones(len(program.step), np.int64)

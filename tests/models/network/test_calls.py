@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from manyscale.models.machine import Network
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import Program, build_program
+from manyscale.models.network.replay import calls
 from manyscale.models.network.replay.calls import EntangledCallsError, written_out
 from manyscale.models.network.replay.timeline import Placement, ReplayError
 from manyscale.models.workload import KIND_NAMES, NO_RANK, NO_REQUEST, SCHEMAS, OperationKind, Workload
@@ -172,6 +173,13 @@ def test_ranks_that_leave_a_collective_one_by_one_are_written_out() -> None:
             called, compute_of(workload), Network.model_validate(network()), Placement(nodes, RANKS)
         )
     assert same(replayed(called, workload, network(), nodes), replayed(whole, workload, network(), nodes), 1)
+
+
+def test_more_messages_than_have_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = build_program(entangled(), "mpich", called_from=2)
+    monkeypatch.setattr(calls, "_MOST_MESSAGES", RANKS - 1)
+    with pytest.raises(ReplayError, match=f"^{RANKS} messages"):  # each rank but one takes one, and rank 1 another
+        written_out(called)
 
 
 def test_a_deadlock_is_told_as_without_calls() -> None:
