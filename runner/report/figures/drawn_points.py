@@ -29,9 +29,7 @@ def drawn(points: Points, axes: Sequence[str], along: int) -> tuple[Points, str]
     if not left:
         return points, ""
     kept = {name: {values[name][place] for place in shown[name]} for name in left}
-    rows = [
-        row for row in range(len(points[MAKESPAN])) if all(points[name][row] in kept[name] for name in left)
-    ]  # fmt: skip
+    rows = [row for row in range(len(points[MAKESPAN])) if all(points[name][row] in kept[name] for name in left)]
     words = ", ".join(f"{len(shown[name]):,} of {len(values[name]):,} values of {name}" for name in left)
     return _rows(points, rows), f"Drawn are {words}, evenly spaced; sweep.parquet has all."
 
