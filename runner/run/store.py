@@ -32,7 +32,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._is_copy = address.origin(root) is not None
-        self._absent: set[str] = set()  # keys that were looked for at the address and are read next
+        self._absent: set[str] = set()  # keys that were looked for at the address, until they are read
         self._puts: dict[str, Future[None]] = {}
         self._pool: ThreadPoolExecutor | None = None
         try:
@@ -54,7 +54,7 @@ class Store:
         return address.shown(self.path(key))
 
     def has(self, key: str) -> bool:
-        return kept.mapped(self.path(key)) is not None
+        return kept.mapped(self.path(key), fetches=key not in self._absent) is not None
 
     def write(self, key: str, arrays: Arrays) -> None:
         """Store a result, atomically. Raises UserError."""

@@ -203,6 +203,7 @@ def test_many_results_are_looked_for_once(machine: Callable[[str], Path], monkey
     monkeypatch.setattr(objects.Remote, "get", counted)
     store = Store(machine("two") / "units")
     store.expect(keys)
+    assert [store.has(key) for key in keys] == 20 * [True] + 20 * [False]
     assert [store.read(key) is not None for key in keys] == 20 * [True] + 20 * [False]
     assert len(asked) == 40
 
