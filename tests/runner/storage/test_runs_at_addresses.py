@@ -82,13 +82,20 @@ def test_a_manifest_that_says_complete_is_the_last(
     tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directories, "SECONDS_BETWEEN", 0.001)
+    tick, round_ended = directories._Publication._tick, Event()
+
+    def ticked(self: directories._Publication) -> None:
+        tick(self)
+        round_ended.set()
+
+    monkeypatch.setattr(directories._Publication, "_tick", ticked)
     copy, there = located(f"file://{tmp_path}/bucket/run"), tmp_path / "bucket" / "run"
     copy.mkdir(parents=True)
     (copy / "manifest.json").write_text('{"status": "complete"}')
     (copy / "units.jsonl").write_text('{"line": 1}\n')
     with directories.published(copy):
-        while not list(there.glob("units.jsonl.parts/*")):  # what a round of pieces publishes last
-            pass
+        assert round_ended.wait(60)
+        assert list(there.glob("units.jsonl.parts/*"))
         assert not (there / "manifest.json").exists()
     assert sorted(path.name for path in there.iterdir() if path.is_file()) == [
         "files.json", "manifest.json", "units.jsonl",
