@@ -37,7 +37,7 @@ def test_points_cost_little_beside_their_replays_and_the_driver_little_of_that(
             "target.network.latency": [f"{n} us" for n in range(1, 21)],
         }
         content = {"workload": {"path": shipped.trace_path("lulesh-8")}, "target": "crossbar256", "sweep": axes}
-        options = study_runs.Options(tmp_path / f"{ratios}", "local", cache=tmp_path / "cache", report=False)
+        options = study_runs.Options(tmp_path / f"{ratios}", "local", cache=tmp_path / "cache")
         study_runs.run_study(content, "bench", None, options)
         taken[ratios] = json.loads((tmp_path / f"{ratios}" / "simulator.json").read_text())
     units = pq.read_table(tmp_path / "18" / "units.parquet")
@@ -45,5 +45,5 @@ def test_points_cost_little_beside_their_replays_and_the_driver_little_of_that(
     in_units = taken[18]["unit_cpu_seconds"]
     share = driver[1] / (driver[1] + in_units)
     print(f"units {in_units:.2f} s, of which replays {replays:.2f}; driver {driver[1]:.2f} s, {share:.1%}")
-    assert in_units < 15 * replays  # measured 6 to 11; over 30 where pages and traces were written, too
-    assert share < 0.15  # measured 0.01 to 0.02
+    assert in_units < 15 * replays  # measured 9.8, 10.5 and 13.8 at load 18 to 25; 77 where each had a page
+    assert share < 0.15  # measured 0.009 to 0.013
