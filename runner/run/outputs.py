@@ -101,9 +101,16 @@ def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
         numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in given)
         columns[axis] = to_arrow(np.array(given)) if numeric else text_array([_text(value) for value in given])
     for name in _names_of_all(list(orders)):
-        columns[name] = pa.array(found[name] + [None] * (len(points) - len(found[name])))
+        columns[name] = _column(found[name] + [None] * (len(points) - len(found[name])))
     columns["notes"] = text_array(notes)
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """By ``pa.array``, which imports pandas, only where there are nulls or several types."""
+    if set(map(type, values)) in ({float}, {int}) and (numbers := np.array(values)).dtype.char in "dl":
+        return to_arrow(numbers)
+    return pa.array(values)
 
 
 def _names_of_all(points: Sequence[Sequence[str]]) -> list[str]:
