@@ -81,8 +81,6 @@ class Jobs:
         try:
             asyncio.run(self._tail(job, tell))
             found = self._client.get_job_info(job)
-        except KeyboardInterrupt:
-            raise
         except Exception as error:  # of aiohttp, requests or Ray, as the connection breaks here or there
             raise RunError(
                 f"{self._address}: the cluster's head does not answer any more ({first_line(error)}); once it does, "
@@ -111,18 +109,19 @@ def _left_out(folder: Path) -> list[str]:
     """What stays here of a folder, in .gitignore's words: all whose names begin with a dot. Raises UserError if more
     is left than Ray takes, before it is packed."""
     left_out: list[str] = []
-    sizes: dict[str, int] = {}
+    total, largest = 0, (0, "")
     for root, folders, files in os.walk(folder):
         where = os.path.relpath(root, folder)
         left_out += [os.path.normpath(f"/{where}/{name}") for name in (*folders, *files) if name.startswith(".")]
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = [os.path.join(root, name) for name in files if not name.startswith(".")]
-        sizes |= {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
-        if sum(sizes.values()) > MOST_BYTES:
-            largest = max(sizes, key=lambda path: sizes[path])
+        sizes = [(os.path.getsize(path), os.path.basename(path)) for path in paths if os.path.isfile(path)]
+        total += sum(size for size, _ in sizes)
+        largest = max([largest, *sizes])
+        if total > MOST_BYTES:
             raise UserError(
                 f"{folder}: what lies beside the study travels with it, and is more than {MOST_BYTES >> 20} MiB "
-                f"({os.path.basename(largest)}: {sizes[largest] >> 20} MiB); give the study a folder of its own, and "
+                f"({largest[1]}: {largest[0] >> 20} MiB); give the study a folder of its own, and "
                 "name large traces by a path that the cluster sees"
             )
     return left_out
