@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -112,8 +113,7 @@ def test_steps_of_the_file(hosts: NodeCluster) -> None:
         assert succeeded(node, "stat -c %a ~/.ray ~/.ray/auth_token").split() == ["700", "600"]
 
     succeeded(head, f"manyscale run {_STUDY} --host on-premise.yaml -o out --no-report")
-    succeeded(head, f"manyscale run {_STUDY} --executor local --cache calm-cache -o calm --no-report")
-    succeeded(head, "cmp out/stats.json calm/stats.json")
+    check_bytes(head, "out")
 
     found = {node.name: opened(node) for node in (head, first)}
     at_head, at_nodes = ports_of_the_page()
@@ -139,6 +139,65 @@ def test_steps_of_the_file(hosts: NodeCluster) -> None:
     for node in (first, second):  # where it leaves one
         succeeded(node, "ray stop")
     wait_until(lambda: not (first.is_up() or second.is_up()))
+
+
+@pytest.fixture
+def prepared(hosts: NodeCluster) -> Iterator[tuple[Node, Node, Node]]:
+    """The hosts, each with the environment and the head's token; Ray is started, and ends with the test."""
+    head, first, second = hosts.head, *hosts.nodes
+    for node in (head, first, second):
+        node.inside("bash", "-c", f"HOME=/tmp/home; rm -rf ~/.ray; {environment_of(hosts)}")
+    succeeded(head, "ray get-auth-token --generate >/dev/null")
+    for node in (first, second):
+        there = f"ssh -o StrictHostKeyChecking=no {node.address}"
+        succeeded(head, f"{there} mkdir -m 700 .ray && {there} 'umask 077; cat >.ray/auth_token' <~/.ray/auth_token")
+    yield head, first, second
+    for node in (first, second, head):
+        succeeded(node, step("ray stop"))
+    wait_until(lambda: not any(node.is_up() for node in (head, first, second)))
+
+
+def test_steps_by_hand(prepared: tuple[Node, Node, Node]) -> None:
+    head, first, second = prepared
+    start(head)
+    join(first, head)
+    join(second, head)
+    run = step("manyscale run").replace("HEAD", head.address).replace("study.yaml", _STUDY)
+    succeeded(second, f"{run} -o by-hand --no-report")
+    check_bytes(second, "by-hand")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("aiohttp") is None, reason="not installed: manyscale[cluster]")
+def test_a_job_from_a_machine_that_is_no_node(prepared: tuple[Node, Node, Node]) -> None:
+    head, node, elsewhere = prepared
+    start(head, "--dashboard-host=0.0.0.0")
+    join(node, head)
+    succeeded(
+        elsewhere, f"manyscale submit {_STUDY} --dashboard http://{head.address}:8265 -o /tmp/home/job --no-report"
+    )
+    check_bytes(head, "job")
+
+
+def start(head: Node, more: str = "") -> None:
+    succeeded(head, f"{step('export')}; {step('ray start --head').replace('ADDRESS', head.address)} {more}")
+
+
+def join(node: Node, head: Node) -> None:
+    succeeded(node, f"{step('export')}; {step('ray start --address').replace('HEAD', head.address)}")
+
+
+def check_bytes(node: Node, output: str) -> None:
+    """Those of a run without Ray."""
+    succeeded(node, f"manyscale run {_STUDY} --executor local --cache calm-{output}-cache -o calm-{output} --no-report")
+    succeeded(node, f"cmp {output}/stats.json calm-{output}/stats.json")
+
+
+def step(words: str) -> str:
+    """The page's line that begins so, without its comment."""
+    block = re.search(r"^## By hand$.*?^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert block
+    (line,) = (line for line in block[1].splitlines() if line.startswith(words))
+    return line.partition("#")[0].strip()
 
 
 def opened(node: Node) -> set[int]:
