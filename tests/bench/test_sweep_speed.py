@@ -45,5 +45,5 @@ def test_points_cost_little_beside_their_replays_and_the_driver_little_of_that(
     in_units = taken[18]["unit_cpu_seconds"]
     share = driver[1] / (driver[1] + in_units)
     print(f"units {in_units:.2f} s, of which replays {replays:.2f}; driver {driver[1]:.2f} s, {share:.1%}")
-    assert in_units < 15 * replays  # measured 9.8, 10.5 and 13.8 at load 18 to 25; 77 where each had a page
+    assert in_units < 15 * replays  # measured 9.8, 10.5 and 13.8 at load 18 to 25; 77 with pages and traces of points
     assert share < 0.15  # measured 0.009 to 0.013
