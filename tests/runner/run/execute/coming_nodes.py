@@ -7,11 +7,13 @@ import os
 import queue
 import sys
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ray
 from ray.cluster_utils import Cluster
 
 from manyscale.runner.predict.units import Outcome, WorkUnit
@@ -55,13 +57,11 @@ def elastic(story: Story, executor: RayExecutor, store: Store) -> dict[str, Any]
     """Nodes are started here, since Ray wants signals; units run in a thread."""
     told: queue.SimpleQueue[int] = queue.SimpleQueue()
     outcomes: list[Outcome] = []
-    standing: dict[str, Any] = {}
 
     def run() -> None:
         units = [unit(index, 0.1) for index in range(NUM_UNITS)]
         for outcome in executor.map(units, {"values": np.arange(5)}, store):
             outcomes.append(outcome)
-            standing.update(executor.standing())
             told.put(len(outcomes))
 
     running = threading.Thread(target=run)
@@ -77,11 +77,15 @@ def elastic(story: Story, executor: RayExecutor, store: Store) -> dict[str, Any]
         pass
     story.cluster.remove_node(first, allow_graceful=False)
     running.join()
+    end = time.monotonic() + 60  # Ray may notice after the run that a node is gone
+    while not any(node["state"] == "gone" for node in executor.standing()["nodes"]) and time.monotonic() < end:
+        time.sleep(0.1)
+        executor._nodes.look(ray, at_once=True)
     return {
         "waited": waited,
         "errors": [outcome.error for outcome in outcomes],
         "keys": len({outcome.key for outcome in outcomes}),
-        "nodes": standing["nodes"],
+        "nodes": executor.standing()["nodes"],
     }
 
 
