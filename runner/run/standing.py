@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RENEW_SECONDS: Final = 1.0
 OLD_SECONDS: Final = 30.0  # a file that was not renewed for so long tells of a process that is gone or stopped
+_FIELDS: Final = {"host", "process", "seconds", "phase", "done", "total", "rate", "seconds_left"}
 _MOST_OF_TIME: Final = 0.02  # that may be spent on writing
 _RATE_SECONDS: Final = 60.0  # over which the rate is told
 
@@ -109,15 +110,16 @@ def told(directory: Path, progress: Progress) -> Iterator[Standing]:
 
 
 def read(directory: Path) -> Mapping[str, Any]:
-    """What a run's file says, with ``age``, seconds since it was written by the clock of whoever wrote it; nothing if
-    there is none, as of an earlier version."""
+    """What a run's file says, with ``age``, seconds since it was written, by this host's clock; nothing if there is
+    none, as of an earlier version, or one that lacks something."""
     try:
         text = (directory / STATUS).read_text()
         age = time.time() - (directory / STATUS).stat().st_mtime
         found = json.loads(text)
     except (OSError, ValueError):
         return {}
-    return {**found, "age": max(0.0, age)} if isinstance(found, dict) else {}
+    is_whole = isinstance(found, dict) and found.keys() >= _FIELDS
+    return {**found, "age": max(0.0, age)} if is_whole else {}
 
 
 def lines(said: Mapping[str, Any], *, is_running: bool) -> Sequence[str]:

@@ -17,8 +17,8 @@ from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.detail_tables import Detail
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import array_digest
+from manyscale.runner.readers.stores import elsewhere
 from manyscale.runner.readers.stores.detail_store import DetailStore
-from manyscale.runner.readers.stores.elsewhere import here
 
 UNTIMED: Final = -1  # executed, but in no traced phase
 NOT_MINE: Final = -2
@@ -89,14 +89,9 @@ def opened(detail: Detail | Path, digest: str) -> Detail:
     if not isinstance(detail, Path):
         return detail
     try:
-        found = DetailStore(here(detail, digest))
+        return elsewhere.opened(DetailStore, detail, digest)
     except UserError as error:
-        raise ValueError(
-            f"{error} (every worker reads the detailed level: put the trace where all hosts see it)"
-        ) from None
-    if found.digest != digest:
-        raise ValueError(f"{detail}: was changed since the run began; start a new run")
-    return found
+        raise ValueError(str(error)) from None
 
 
 def streams_by_phase(workload: Workload, of_segment: np.ndarray) -> tuple[list[PhaseStream], list[np.ndarray]]:

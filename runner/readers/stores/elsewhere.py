@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from threading import RLock
@@ -21,6 +22,7 @@ from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 
 T = TypeVar("T")
+S = TypeVar("S", bound="Told")
 Fetch = Callable[[Path, Path], None]  # copies a file or a folder of the other host to a path
 
 _CONTENT: Final = "content"
@@ -37,12 +39,24 @@ def fetching(by: Fetch, call: Callable[[], T]) -> T:
         _fetch.reset(token)
 
 
-def here(path: Path, digest: str) -> Path:
-    """Where the content of a file or folder is on this host: at ``path``, or a copy. Raises OSError where a copy cannot
-    be made."""
+def opened(kind: Callable[[Path], S], path: Path, digest: str) -> S:
+    """What ``kind`` opens on this host: at ``path``, or a copy where there is nothing at this path, or something else.
+    Raises UserError, and OSError where a copy cannot be made."""
     fetch = _fetch.get()
-    if fetch is None or path.exists():
-        return path
+    if fetch is None:
+        found = kind(path)
+    else:
+        with suppress(UserError):
+            if path.exists() and (found := kind(path)).stored()[1] == digest:
+                return found
+        found = kind(_copy(path, digest, fetch))
+    if found.stored()[1] != digest:
+        raise UserError(f"{path}: was changed since the run began; start a new run")
+    return found
+
+
+def _copy(path: Path, digest: str, fetch: Fetch) -> Path:
+    """The one that this host has, made if need be."""
     copy = default_cache() / "traces" / digest
     copy.parent.mkdir(parents=True, exist_ok=True)
     with kept.alone(copy.parent.parent):  # of all workers of this host
@@ -71,14 +85,8 @@ class Told:
             raise AttributeError(f"{type(self).__name__} has no {name}")
         with _opening:
             if "_told" in self.__dict__:
-                path, digest = self.__dict__.pop("_told")
-                try:
-                    type(self).__init__(self, here(path, digest))  # type: ignore[call-arg]
-                    if self.stored()[1] != digest:
-                        raise UserError(f"{path}: was changed since the run began; start a new run")
-                except BaseException:
-                    self.__dict__["_told"] = path, digest
-                    raise
+                self.__dict__.update(opened(type(self), *self.__dict__["_told"]).__dict__)
+                self.__dict__.pop("_told", None)
             return object.__getattribute__(self, name)
 
     def stored(self) -> tuple[Path, str]:

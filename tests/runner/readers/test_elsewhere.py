@@ -15,7 +15,7 @@ import pytest
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.stores import elsewhere
 from manyscale.runner.readers.stores.detail_store import DetailStore, DetailWriter
-from manyscale.runner.readers.stores.elsewhere import fetching, here
+from manyscale.runner.readers.stores.elsewhere import fetching
 
 
 def stream(path: Path, blocks: list[int]) -> DetailStore:
@@ -71,19 +71,41 @@ def test_what_is_not_here_is_copied_once(tmp_path, cache):
     assert log == [tmp_path / "detail"]
 
 
+def test_what_stands_here_at_that_path_may_be_something_else(tmp_path, cache):
+    told = pickle.dumps(stream(tmp_path / "detail", [3, 1, 2]))
+    there = (tmp_path / "detail").rename(tmp_path / "on-the-other-host")
+    stream(tmp_path / "detail", [1, 1, 1])
+    found = fetching(copier(there, []), lambda: pickle.loads(told).read(0, 1))
+    assert found.block_ids.tolist() == [3, 1, 2]
+    (tmp_path / "detail").write_text("no stream")
+    found = fetching(copier(there, []), lambda: pickle.loads(told).read(0, 1))
+    assert found.block_ids.tolist() == [3, 1, 2]
+
+
 def test_a_damaged_copy_is_made_again(tmp_path, cache):
-    folder = tmp_path / "there"
-    folder.mkdir()
-    (folder / "part").write_text("content")
+    told = pickle.dumps(stream(tmp_path / "detail", [3, 1, 2]))
+    there = (tmp_path / "detail").rename(tmp_path / "on-the-other-host")
     log: list[Path] = []
-
-    def found() -> Path:
-        return fetching(copier(folder, log), lambda: here(tmp_path / "gone", "abc"))
-
-    assert (found() / "part").read_text() == "content"
-    (found() / "part").write_text("c0ntent")
-    assert (found() / "part").read_text() == "content"
+    for _ in range(2):
+        assert fetching(copier(there, log), lambda: pickle.loads(told).read(0, 1)).block_ids.tolist() == [3, 1, 2]
+        (copy,) = cache.glob("*/content")
+        content = bytearray(copy.read_bytes())
+        content[20] ^= 1
+        copy.write_bytes(content)
     assert len(log) == 2
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path, cache):
+    told = pickle.dumps(stream(tmp_path / "detail", [3, 1, 2]))
+    (tmp_path / "detail").unlink()
+
+    def fetch(_path: Path, copy: Path) -> None:
+        copy.write_text("half")
+        raise OSError("the link is down")
+
+    with pytest.raises(OSError, match="the link is down"):
+        fetching(fetch, lambda: pickle.loads(told).read(0, 1))
+    assert not list(cache.iterdir())
 
 
 def test_threads_that_read_at_once_wait_for_the_one_that_opens(tmp_path, cache, monkeypatch):
@@ -118,13 +140,3 @@ def test_threads_that_read_at_once_wait_for_the_one_that_opens(tmp_path, cache, 
         both = [threads.submit(late), threads.submit(lambda: fetching(fetch, lambda: again.num_segments))]
         assert [each.result() for each in both] == [[3, 1, 2], 1]
     assert log == [tmp_path / "detail"]
-
-
-def test_a_copy_that_fails_leaves_nothing(tmp_path, cache):
-    def fetch(_path: Path, copy: Path) -> None:
-        copy.write_text("half")
-        raise OSError("the link is down")
-
-    with pytest.raises(OSError, match="the link is down"):
-        fetching(fetch, lambda: here(tmp_path / "gone", "abc"))
-    assert not list(cache.iterdir())

@@ -121,3 +121,9 @@ def test_a_run_that_is_waiting_and_one_that_is_gone_are_told() -> None:
     gone = standing.lines({**SAID, "age": 600.0}, is_running=True)
     assert "nothing was heard for 10 min of process 7 on login: it is stopped or gone;" in gone[1]
     assert "--resume" in gone[1]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"phase": "replaying", "done": 1}'])
+def test_a_file_that_is_damaged_or_lacks_something_says_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "status.json").write_text(text)
+    assert standing.lines(standing.read(tmp_path), is_running=True) == []
