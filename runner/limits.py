@@ -178,7 +178,7 @@ def allow_open_files() -> None:
 
 def _check_room(need: Needs) -> None:
     place = need.folder
-    while not place.exists() and place != place.parent:
+    while not os.path.exists(place) and place != place.parent:  # of a name that is too long, too
         place = place.parent
     try:
         free = os.statvfs(place)

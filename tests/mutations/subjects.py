@@ -184,7 +184,7 @@ def _units(path: Path, scratch: Path) -> None:
 def _placement(path: Path, scratch: Path) -> None:
     from manyscale.runner.predict import placement
 
-    placement._read(path)
+    placement.placement_file(path)
 
 
 def _projection(path: Path, scratch: Path) -> None:
