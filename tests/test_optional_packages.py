@@ -79,6 +79,8 @@ def test_a_run_and_its_report_without_plotly_have_everything_but_charts(command:
 def test_the_pages_of_a_sweep_without_plotly_refer_to_no_script(command: Command, tmp_path: Path) -> None:
     done = command("run", "lulesh-8", "--set", "sweep={cpu_ratio: [1, 2]}", "-o", "sweep", without=["plotly"])
     assert (done.returncode, done.stderr) == (0, NO_CHARTS)
+    done = command("report", "sweep", "--point", "all", without=["plotly"])
+    assert (done.returncode, done.stderr) == (0, NO_CHARTS)
     pages = [tmp_path / "sweep" / "report.html", *(tmp_path / "sweep" / "points").glob("*/report.html")]
     assert len(pages) == 3
     assert not [page for page in pages if "<script" in page.read_text()]
