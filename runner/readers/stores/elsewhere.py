@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -72,7 +73,7 @@ def _copy(path: Path, digest: str, fetch: Fetch) -> Path:
     return copy / _CONTENT
 
 
-class Told:
+class Told(ABC):
     """What is opened at one path and has a digest: it pickles as these two (``stored``), and is opened where it came to
     when it is first read. Its class takes the path alone, and raises UserError."""
 
@@ -89,9 +90,9 @@ class Told:
                 self.__dict__.pop("_told", None)
             return object.__getattribute__(self, name)
 
+    @abstractmethod
     def stored(self) -> tuple[Path, str]:
         """The path, and the digest of its content."""
-        raise NotImplementedError
 
 
 def told(kind: type[T], path: Path, digest: str) -> T:
