@@ -387,13 +387,13 @@ def test_what_cannot_be_predicted_is_refused_in_one_line(cli, detailed, refused,
 
 
 @pytest.mark.contract
-def test_a_worker_that_does_not_see_the_stream_says_so(detailed, tmp_path):
+def test_a_stream_that_is_gone_is_told_with_what_to_do(detailed, tmp_path):
     workload = chains(detailed, [100])
     study = parse_study({"workload": {"path": "it"}, "target": TARGET, "model": {"cpu": "amm"}}, "study")
     (stage,) = amm_source.AmmSource(Case(workload, study, *resolve_target(study), SweepShared())).stages({})
     (unit,) = stage.units
     workload.detail.path.rename(tmp_path / "moved")
-    with pytest.raises(ValueError, match=r"\.stream: cannot be read .*put the trace where all hosts see it"):
+    with pytest.raises(ValueError, match=r"\.stream: cannot be read .*trace the program again"):
         amm_source.predict_pieces(unit.parameters, {"stream": stage.inputs[unit.inputs["stream"]]})
 
 
