@@ -32,6 +32,7 @@ class Gives:
 def with_gpus(ranks: Workload, launches: Workload, operations: Sequence[dict[str, Any]]) -> Workload:
     """``operations``: of ranks at their rows ``other``, by rank and row."""
     default = {"stream": 0, "launch_id": 0, "bytes": 0, "event": 0, "device": 0, "peer": -1, "priority": 0, "flags": 0}
+    default |= {"thread": 0, "kernel_id": -1, "duration_ps": -1}
     rows = [{**default, **each, "kind": int(each["kind"])} for each in operations]
     table = pa.Table.from_pylist(rows, GPU_OPERATIONS_SCHEMA)
     tables = {**ranks.tables, "launches": launches.tables["launches"], "gpu_operations": table}

@@ -3,8 +3,8 @@
 A workload has one table per level, declared in ``operation_tables`` (communication and the compute phases between:
 the burst trace of MUSA; Grass, "Simulation methodologies for future large-scale parallel systems", UPC 2017, ch. 6),
 ``task_tables`` (runtime system), ``detail_tables`` (basic blocks and memory accesses), ``profile_tables`` (intervals
-and call stacks) and ``gpu_tables`` (kernel launches). Times are integer picoseconds on the machine that was traced,
-sizes are bytes.
+and call stacks), ``gpu_tables`` (kernel launches) and ``gpu_step_tables`` (their times alone). Times are integer
+picoseconds on the machine that was traced, sizes are bytes.
 
 What those modules promise of their tables (order of rows, ranges of numbers, kinds by name) holds in every workload: it
 is checked when one is built (``checks``).
@@ -24,6 +24,7 @@ import pyarrow as pa
 from manyscale.models.workload import (
     checks,
     detail_tables,
+    gpu_step_tables,
     gpu_tables,
     operation_tables,
     profile_tables,
@@ -98,6 +99,7 @@ SCHEMAS: Final = {
     **detail_tables.SCHEMAS,
     **profile_tables.SCHEMAS,
     **gpu_tables.SCHEMAS,
+    **gpu_step_tables.SCHEMAS,
 }
 REQUIRED_LEVELS: Final = ("operations", "phases", "regions", "communicators")
 OPTIONAL_LEVELS: Final = tuple(level for level in SCHEMAS if level not in REQUIRED_LEVELS)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import first_rows, one_chunk, to_arrow, to_numpy
 from manyscale.models.workload.detail_tables import InstructionClass
+from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.operation_tables import (
     ANY_SOURCE,
@@ -204,11 +205,26 @@ RULES: Final[dict[str, Rules]] = {
             Values("device"),
             Values("peer", -1),
             Values("flags", 0, 32),
+            Values("thread"),
+            Values("kernel_id", -1, "kernels"),
+            Values("duration_ps", -1),
+        ),
+    ),
+    "kernels": Rules(values=(Values("kernel_class", 0, len(KernelClass)),)),
+    "traced_gpus": Rules(("rank", "device"), is_unique=True, values=(Values("device"),)),
+    "groups": Rules(("communicator_id",), is_unique=True, values=(Values("communicator_id", 0, "communicators"),)),
+    "steps": Rules(
+        ("rank", "step"),
+        is_unique=True,
+        values=(
+            Values("first_operation_id", 0, "operations", per_rank=True),
+            Values("last_operation_id", 0, "operations", per_rank=True),
         ),
     ),
 }
 _ENDS: Final = {  # (first, last) columns of spans whose end must not lie before their beginning
     "measured": (("start_ps", "end_ps"),),
+    "steps": (("first_operation_id", "last_operation_id"),),
     "iterations": (("first_operation_id", "end_operation_id"), ("first_event_id", "end_event_id")),
     "task_stacks": (("first_address", "end_address"),),
     "stack_units": (("start_ps", "end_ps"),),

@@ -15,7 +15,10 @@
     ``synchronize_*`` are where the rank waits; ``device_buffer`` marks an MPI call on memory of a GPU. Without rows
     each launch is a phase of one rank, one after the other.
     ``device``: the number of the GPU in its process; ``peer``: that of the other GPU of a copy between two, else -1;
-    ``priority`` of the stream, the lower the sooner; ``flags``: see GpuFlag.
+    ``priority`` of the stream, the lower the sooner; ``flags``: see GpuFlag. ``thread`` of the rank: 0 makes the MPI
+    calls; each thread makes its operations in the order of the rows, the phases before one are its own, and threads
+    wait for each other by ``signal_thread`` and ``await_thread`` alone. Where the trace has times (``kernels``,
+    gpu_step_tables) a launch has no ``launch_id``, but a ``kernel_id`` and a ``duration_ps``.
 
 The instructions themselves stand in ``Workload.gpu`` (``LaunchStreams``), launch by launch.
 """
@@ -76,6 +79,10 @@ GPU_OPERATIONS_SCHEMA: Final = pa.schema(
         pa.field("peer", pa.int32(), nullable=False),  # of a copy to it from device, or -1
         pa.field("priority", pa.int32(), nullable=False),  # of the stream, the lower the sooner
         pa.field("flags", pa.int32(), nullable=False),  # sum of GpuFlag
+        pa.field("thread", pa.int32(), nullable=False),
+        pa.field("kernel_id", pa.int32(), nullable=False),  # row of kernels, or -1
+        # on the GPU that was traced; of a communication without what its members wait for each other; -1: unknown
+        pa.field("duration_ps", pa.int64(), nullable=False),
     ]
 )
 SCHEMAS: Final = {"launches": LAUNCHES_SCHEMA, "copies": COPIES_SCHEMA, "gpu_operations": GPU_OPERATIONS_SCHEMA}
@@ -83,7 +90,7 @@ SCHEMAS: Final = {"launches": LAUNCHES_SCHEMA, "copies": COPIES_SCHEMA, "gpu_ope
 
 class GpuOperationKind(IntEnum):
     """What a rank gives a stream of its GPU, or waits for; a communication is one of NCCL's. A device buffer is that of
-    an MPI call."""
+    an MPI call. A thread that awaits ``event`` goes on once another has signalled it."""
 
     launch = 0
     copy_to_device = 1
@@ -99,6 +106,8 @@ class GpuOperationKind(IntEnum):
     synchronize_event = 11
     synchronize_device = 12
     device_buffer = 13
+    signal_thread = 14
+    await_thread = 15
 
 
 class GpuFlag(IntFlag):

@@ -182,7 +182,8 @@ def _on_memory_of_gpus(workload: Workload, rank: int, operation: np.ndarray) -> 
     kept = operation[operation < workload.rank_offsets[rank + 1] - workload.rank_offsets[rank]]
     found = np.zeros((len(GPU_OPERATIONS_SCHEMA), len(kept)), np.int64)
     names = GPU_OPERATIONS_SCHEMA.names
-    for name, value in (("rank", rank), ("operation_id", kept), ("kind", int(_G.device_buffer)), ("peer", -1)):
+    marked = ("rank", rank), ("operation_id", kept), ("kind", int(_G.device_buffer)), ("peer", -1)
+    for name, value in (*marked, ("kernel_id", -1), ("duration_ps", -1)):
         found[names.index(name)] = value
     return found
 
@@ -193,8 +194,9 @@ def _operations(workload: Workload, ranks: Sequence[_Rank], first: np.ndarray) -
     for number, rank in enumerate(ranks):
         kept = rank.operation < workload.rank_offsets[number + 1] - workload.rank_offsets[number]
         launch = np.where(rank.launch > 0, rank.launch + first[number], 0)
+        nothing = np.zeros(len(rank.operation), np.int64)
         values = (rank.operation, rank.kind, rank.stream, launch, rank.bytes, rank.event, rank.device, rank.peer,
-                  rank.priority, rank.flags)  # fmt: skip
+                  rank.priority, rank.flags, nothing, nothing - 1, nothing - 1)  # fmt: skip
         columns.append(np.vstack((np.full(kept.sum(), number), *(each[kept] for each in values))))
         columns.append(_on_memory_of_gpus(workload, number, rank.on_device))
     found = np.hstack(columns)

@@ -1,0 +1,72 @@
+"""What is known of ranks that drive GPUs without their instructions: traces of frameworks (Kineto, Nsight, Chakra), and
+steps that were made from the shape of a model.
+
+``kernels``
+    What the GPU executes, one row per kernel of one shape: ``kernel_id`` is the row. Operations of ``gpu_operations``
+    name it, and say how long it took. ``flops`` and ``bytes`` are those of one execution, NaN where they are unknown.
+``traced_gpus``
+    Which GPU each rank was traced on, by its device; a rank that was not traced has no row.
+``groups``
+    Names of communicators by what they are for (``dp``, ``tp``, ``pp``, ``ep``, or as the framework calls them).
+``steps``
+    Steps of ranks: a step begins when operation ``first_operation_id`` has ended and ends when ``last_operation_id``
+    has; both are ``other`` and stand in the rank's first thread.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import pyarrow as pa
+
+KERNELS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("kernel_name", pa.string(), nullable=False),
+        pa.field("kernel_class", pa.int8(), nullable=False),  # KernelClass
+        pa.field("precision", pa.string(), nullable=False),  # of the arithmetic: fp32, tf32, fp16, ...; "" for unknown
+        pa.field("flops", pa.float64(), nullable=False),
+        pa.field("bytes", pa.float64(), nullable=False),  # that DRAM moves at least
+    ]
+)
+TRACED_GPUS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("device", pa.int32(), nullable=False),
+        pa.field("gpu_name", pa.string(), nullable=False),  # as its driver says: Tesla V100-SXM2-32GB
+    ]
+)
+GROUPS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("communicator_id", pa.int32(), nullable=False),
+        pa.field("group_name", pa.string(), nullable=False),
+    ]
+)
+STEPS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("step", pa.int32(), nullable=False),  # its number in the trace
+        pa.field("first_operation_id", pa.int32(), nullable=False),
+        pa.field("last_operation_id", pa.int32(), nullable=False),
+    ]
+)
+SCHEMAS: Final = {
+    "kernels": KERNELS_SCHEMA,
+    "traced_gpus": TRACED_GPUS_SCHEMA,
+    "groups": GROUPS_SCHEMA,
+    "steps": STEPS_SCHEMA,
+}
+
+
+class KernelClass(IntEnum):
+    """What a kernel does, as far as its name and shape tell."""
+
+    other = 0
+    matrix = 1  # products of matrices, convolutions
+    attention = 2
+    elementwise = 3
+    normalisation = 4
+    reduction = 5
+    embedding = 6  # gathers and scatters of rows
+    optimiser = 7
+    movement = 8  # copies, transposes, sorts
