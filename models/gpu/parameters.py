@@ -320,6 +320,14 @@ class Gpu(Block):
     """What copies between host and GPU go over. Without it they take no time."""
     peer_link: PeerLink | None = None
     """What copies between two GPUs of a node go over. Without it they go over `host_link`."""
+    names: tuple[str, ...] = ()
+    """The names that its driver gives it, such as `Tesla V100-SXM2-32GB`: kernels that were traced on a GPU of one of
+    these names take their traced times."""
+    start_latency_ps: TimePs | None = Field(default=None, alias="start_latency")
+    """From when a host has given an idle stream a kernel or a copy whose time was traced until it begins. Behind work
+    that the stream still does, nothing of it is seen."""
+    stream_gap_ps: TimePs = Field(default=0, alias="stream_gap")
+    """From the end of such a kernel or copy until the next one of its stream begins."""
     core: ControlledCore | None = None
     """How SMs issue launches whose trace has the compiler's control bits. Without it, a scoreboard times them all."""
 

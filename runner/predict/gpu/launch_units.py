@@ -38,7 +38,8 @@ PREDICT: Final = "gpu-predict"
 VERSION: Final = 3  # raised when results change, other than by a model, which has its own
 MOST_IN_UNIT: Final = 20_000_000  # some seconds
 REACH: Final = 8
-_UNREAD: Final = {"launch_latency_cycles", "host_link", "peer_link"}  # read outside of units
+# read outside of units
+_UNREAD: Final = {"launch_latency_cycles", "host_link", "peer_link", "names", "start_latency_ps", "stream_gap_ps"}
 _WEIGHT: Final = {"detailed": 8, "gpumech": 4}  # against an operation of the replay
 
 
