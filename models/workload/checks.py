@@ -212,6 +212,7 @@ RULES: Final[dict[str, Rules]] = {
     ),
     "kernels": Rules(values=(Values("kernel_class", 0, len(KernelClass)),)),
     "traced_gpus": Rules(("rank", "device"), is_unique=True, values=(Values("device"),)),
+    "trained_models": Rules(values=(Values("parameters"), Values("tokens"), Values("flops"))),
     "groups": Rules(("communicator_id",), is_unique=True, values=(Values("communicator_id", 0, "communicators"),)),
     "steps": Rules(
         ("rank", "step"),

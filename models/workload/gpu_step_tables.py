@@ -11,6 +11,10 @@ steps that were made from the shape of a model.
 ``steps``
     Steps of ranks: a step begins when operation ``first_operation_id`` has ended and ends when ``last_operation_id``
     has; both are ``other`` and stand in the rank's first thread.
+``trained_models``
+    What a step does to a model, one row per model that the ranks train: its parameters, the tokens of a step and the
+    floating-point operations that these ask for (``flops``; what is recomputed to save memory is none of them): what a
+    utilisation of the GPUs (MFU) is counted by.
 """
 
 from __future__ import annotations
@@ -50,11 +54,21 @@ STEPS_SCHEMA: Final = pa.schema(
         pa.field("last_operation_id", pa.int32(), nullable=False),
     ]
 )
+TRAINED_MODELS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("model_name", pa.string(), nullable=False),
+        pa.field("parameters", pa.float64(), nullable=False),
+        pa.field("tokens", pa.float64(), nullable=False),  # of a step
+        pa.field("flops", pa.float64(), nullable=False),  # of a step, on all ranks together
+        pa.field("precision", pa.string(), nullable=False),  # of its products of matrices: fp16, bf16, ...
+    ]
+)
 SCHEMAS: Final = {
     "kernels": KERNELS_SCHEMA,
     "traced_gpus": TRACED_GPUS_SCHEMA,
     "groups": GROUPS_SCHEMA,
     "steps": STEPS_SCHEMA,
+    "trained_models": TRAINED_MODELS_SCHEMA,
 }
 
 
