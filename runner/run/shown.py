@@ -6,7 +6,7 @@ draws with the script that all pages of the sweep share.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,11 +17,14 @@ from manyscale.runner.run.results import Result
 
 # kinds of traces, and what writes them
 TRACES: Final = {"paraver": ("paraver",), "perfetto": ("perfetto",)}
+FILES: Final = {"paraver": "trace.prv", "perfetto": "trace.json"}  # how the name of what they write begins
 PAGE: Final = "report"
 POINT_PAGE: Final = "point-report"
 # states, messages, stretches of cores and launches of a run whose traces are written; of the ranks that they hold
 MOST_RECORDS: Final = 4_000_000
 MOST_RECORDS_OF_POINT: Final = 20_000  # of a point of a sweep: some 2 MB
+_OF_RANKS: Final = ("ranks", "messages", "cores")
+_OF_GPUS: Final = ("launches", "blocks")
 
 
 @dataclass(frozen=True)
@@ -42,21 +45,31 @@ class Shown:
 
     def writers(self, result: Result) -> list[str]:
         """Names of the writers of a result's traces and page."""
-        most = MOST_RECORDS_OF_POINT if result.sweep_point and not self.pages else MOST_RECORDS
-        is_small = self.report and num_records(result) <= most
-        kinds = [kind for kind in TRACES if is_small or kind in self.traces]
+        kinds = self.kinds(num_records(result), is_point=bool(result.sweep_point))
         shares = bool(result.sweep_point) and not self.self_contained and script.is_installed()
         page = POINT_PAGE if shares else PAGE
         return [name for kind in kinds for name in TRACES[kind]] + [page] * (self.report and self.pages)
 
+    def kinds(self, records: int, *, is_point: bool) -> list[str]:
+        """Kinds of traces that are written of a result of so many ``num_records``."""
+        most = MOST_RECORDS_OF_POINT if is_point and not self.pages else MOST_RECORDS
+        is_small = self.report and records <= most
+        return [kind for kind in TRACES if is_small or kind in self.traces]
+
 
 def num_records(result: Result) -> int:
     """Rows of the tables that traces draw; of many ranks, as many as the chosen ones have on average."""
-    of_ranks = (result.ranks, result.messages, result.cores)
-    rows = sum(table.num_rows for table in of_ranks if table is not None)
-    if result.workload.num_ranks > MOST_RANKS:
-        rows = rows * MOST_CHOSEN // result.workload.num_ranks
-    return rows + sum(table.num_rows for table in (result.launches, result.blocks) if table is not None)
+    tables = {name: getattr(result, name) for name in (*_OF_RANKS, *_OF_GPUS)}
+    rows = {name: table.num_rows for name, table in tables.items() if table is not None}
+    return records_of(rows, result.workload.num_ranks)
+
+
+def records_of(rows: Mapping[str, int], num_ranks: int) -> int:
+    """The same of the rows of a result's tables by name."""
+    of_ranks = sum(rows.get(name, 0) for name in _OF_RANKS)
+    if num_ranks > MOST_RANKS:
+        of_ranks = of_ranks * MOST_CHOSEN // num_ranks
+    return of_ranks + sum(rows.get(name, 0) for name in _OF_GPUS)
 
 
 def is_built_in(name: str) -> bool:

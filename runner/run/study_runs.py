@@ -31,7 +31,7 @@ from manyscale.runner.run.execute.host_time import HostTime
 from manyscale.runner.run.results import Result
 from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.store import Store
-from manyscale.runner.run.sweeps import point_files
+from manyscale.runner.run.sweeps import point_files, untraced
 from manyscale.runner.run.sweeps.finished import FinishedPoints
 from manyscale.runner.run.sweeps.point_units import Points, is_alone
 from manyscale.runner.run.sweeps.resolved import resolved_point, resolved_study
@@ -230,6 +230,9 @@ def _run_sweep(asked: _Asked) -> Run:
         some = list(checked.values())
         chosen = choose_executor(options.executor, some, options.address, options.host, number - len(known))
     _check_limits(asked, chosen, number - len(known), packs=packs)
+    if before is not None and (shows.report or shows.traces):
+        stay = sorted(known.keys() - set(options.shown_points))
+        _say(untraced.line(directory, address.shown(directory), stay, asked.workload.num_ranks, shows))
     if before is None:
         directory = rundir.new_directory(options.output, asked.name, options.resume, publishes=True)
     command = rundir.read_manifest(directory)["command"] if before is not None else rundir.command_line()
@@ -277,6 +280,11 @@ def _check_limits(asked: _Asked, chosen: str, number: int, *, packs: bool) -> No
     )
     memory = BYTES_OF_OPERATION * asked.workload.num_operations
     for line in limits.at_start(needs, memory, uses_ray=chosen == "ray"):
+        _say(line)
+
+
+def _say(line: str) -> None:
+    if line:
         print(f"manyscale: {line}", file=sys.stderr, flush=True)
 
 

@@ -91,7 +91,8 @@ class Execution:
 
     def execute(self, units: Sequence[WorkUnit], shared: Callable[[set[str]], Mapping[str, Any]]) -> None:
         """Run the units whose results are not stored yet. ``shared`` makes the inputs of the names that these need.
-        Raises RunError or UserError for the first unit that fails."""
+        Raises RunError or UserError as soon as a unit fails: of several for the one that is heard of first, which may
+        depend on the workers; the others are not waited for."""
         unique = {unit.key: unit for unit in units if unit.key not in self.outcomes}
         waiting = []
         self.store.expect(unique)

@@ -91,41 +91,61 @@ class Points:
 
 def predict_points(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """Points ``indices`` of the sweep. ``answer``: JSON; per point its number, the name of its target and the checksums
-    of its files, or what refused it; the outcomes of its work units; points that are ``left`` to the driver. Beside it
-    ``stats/INDEX``, and ``file/INDEX/NAME`` where the run directory is not seen; bytes as uint8."""
+    of its files, or what ``refused`` the first one that was; the outcomes of its work units; points that are ``left``
+    to the driver. Beside it ``stats/INDEX``, and ``file/INDEX/NAME`` where the run directory is not seen; bytes as
+    uint8."""
     points: Points = inputs[INPUT]
-    done: list[dict[str, Any]] = []
-    arrays: Arrays = {}
     units: list[tuple[str, Outcome, str]] = []
+    ready: list[tuple[int, pipeline.Point]] = []
     left: list[int] = []
     refused: dict[str, Any] | None = None
-    index = -1
-    try:
-        ready = []
-        for index in parameters["indices"]:
+    for index in parameters["indices"]:
+        try:
             point = points.prepare(index)
-            if is_alone(point):
-                ready.append((index, point))
-            else:
-                left.append(index)
-        index = -1
-        execution = Execution(_store(points), _Here(), lambda *outcome: units.append(outcome))
-        numbers = iter(ready)
-        replayed = pipeline.simulate([point for _, point in ready], execution, _programs(points)) if ready else ()
-        for simulated in replayed:
-            index, _ = next(numbers)
-            entry, files = written(points, index, simulated, execution)
-            done.append(entry)
-            arrays |= files
-    except UserError as error:
-        refused = {"index": index, "what": "input", "text": str(error)}
-    except RunError as error:
-        refused = {"index": index, "what": "run", "text": str(error)}
+        except UserError as error:
+            refused = _refused(index, error)
+            break  # those before it may be refused, too, by what they give
+        if is_alone(point):
+            ready.append((index, point))
+        else:
+            left.append(index)
+    done, arrays, of_result = _predicted(points, ready, units)
     answer = {
-        "done": done, "left": left, "refused": refused,
+        "done": done, "left": left, "refused": of_result or refused,
         "units": [[kind, each.key, each.cpu_seconds, status] for kind, each, status in units],
     }  # fmt: skip
     return {"answer": _bytes(json.dumps(answer).encode()), **arrays}
+
+
+def _predicted(
+    points: Points, ready: Sequence[tuple[int, pipeline.Point]], units: list[tuple[str, Outcome, str]]
+) -> tuple[list[dict[str, Any]], Arrays, dict[str, Any] | None]:
+    """What there is to tell of points, their files, and what refuses the first of them that is refused."""
+    done: list[dict[str, Any]] = []
+    arrays: Arrays = {}
+
+    def predict(some: Sequence[tuple[int, pipeline.Point]]) -> None:
+        execution = Execution(_store(points), _Here(), lambda *outcome: units.append(outcome))
+        numbers = iter(some)
+        for simulated in pipeline.simulate([point for _, point in some], execution, _programs(points)) if some else ():
+            entry, files = written(points, next(numbers)[0], simulated, execution)
+            done.append(entry)
+            arrays.update(files)
+
+    try:
+        predict(ready)
+        return done, arrays, None
+    except (UserError, RunError):  # of which point does not show: their work units are executed together
+        for index, point in ready[len(done) :]:
+            try:
+                predict([(index, point)])
+            except (UserError, RunError) as error:
+                return done, arrays, _refused(index, error)
+    return done, arrays, None
+
+
+def _refused(index: int, error: UserError | RunError) -> dict[str, Any]:
+    return {"index": index, "what": "input" if isinstance(error, UserError) else "run", "text": str(error)}
 
 
 def is_alone(point: pipeline.Point) -> bool:

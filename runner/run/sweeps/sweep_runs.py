@@ -49,7 +49,8 @@ class SweepRun:
 
     def predict(self) -> None:
         """Predict and write the points that are missing, in their order as far as workers keep it. Raises UserError for
-        the first one that is refused, RunError for one that fails."""
+        one that is refused, RunError for one that fails: in units of points for the one of the lowest number, whichever
+        worker is first; of points whose own units all workers share, for the unit that is first."""
         known = frozenset(self.finished.known)
         number = len(self.points.sweep)
         if len(known) == number:

@@ -19,7 +19,9 @@ import yaml
 from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import forbids
 from manyscale.runner import kept
-from manyscale.runner.run import pipeline, point_notes, study_runs
+from manyscale.runner.predict.units import Outcome, WorkUnit
+from manyscale.runner.run import pipeline, point_notes, shown, study_runs
+from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.sweeps import finished, point_files, point_units, sweep_runs
 from manyscale.runner.study import Sweep
@@ -174,6 +176,25 @@ def test_resume_makes_missing_and_damaged_points_again_and_touches_no_other(
 
 
 @pytest.mark.contract
+def test_finished_points_without_traces_are_told(run: Callable, cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = run("begun", "--no-report")
+    shutil.rmtree(begun / "points" / "0006")
+    command = ["run", "--resume", "-o", "begun", "--executor", "local"]
+    resumed = cli(*command)
+    assert (begun / "points" / "0006" / "trace.prv").is_file()
+    line = (
+        "manyscale: points 0 to 5, 7 to 11 were finished without traces and left so; "
+        "manyscale report begun --point N (or all) writes them"
+    )
+    assert line in resumed.err.splitlines(), resumed.err
+    cli("report", begun, "--point", 3)
+    assert "points 0 to 2, 4, 5, 7 to 11 were" in cli(*command).err
+    assert "without traces" not in cli(*command, "--no-report").err
+    monkeypatch.setattr(shown, "MOST_RECORDS_OF_POINT", 1)
+    assert "without traces" not in cli(*command).err, "its traces are too large for one that is made now, too"
+
+
+@pytest.mark.contract
 def test_what_is_left_of_points_that_are_made_again_goes(run: Callable, kind: str) -> None:
     begun = run("begun", "--no-report")
     before = contents(begun)
@@ -250,6 +271,35 @@ def test_a_point_of_large_sweeps_that_is_refused_is_named_and_leaves_what_is_fin
     place = "cpu_ratio=1.0, mapping.oversubscribe=False, mapping.ranks_per_node=2"
     refused(cli("run", study, "-o", "out", "--executor", "local"), place)
     assert finished.count(Path("out")) == 3, "no value alone shows it"
+
+
+@pytest.mark.contract
+def test_of_points_that_fail_the_first_is_named_whichever_worker_is_first(
+    cli: Callable, study: Path, packs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of four points each, of which the last comes first: replays of points 5, 6 and 9 fail."""
+    monkeypatch.setattr(sweep_runs, "LEAST_UNITS", 3)
+    compute, replay_unit, in_order = point_units.compute, pipeline.replay_unit, LocalExecutor.map
+    failing: dict[str, str] = {}
+
+    def named(point: pipeline.Point, *more: Any) -> WorkUnit:
+        unit = replay_unit(point, *more)
+        if (name := str(dict(point.axes))) in wrong:
+            failing[unit.key] = name
+        return unit
+
+    def computed(unit: WorkUnit, shared: Any) -> Any:
+        return (Outcome(unit.key, error=failing[unit.key]), {}) if unit.key in failing else compute(unit, shared)
+
+    sweep = Sweep(yaml.safe_load(study.read_text()), "here")
+    wrong = {str(dict(sweep.values(index))) for index in (5, 6, 9)}
+    monkeypatch.setattr(pipeline, "replay_unit", named)
+    monkeypatch.setattr(point_units, "compute", computed)
+    monkeypatch.setattr(LocalExecutor, "map", lambda self, units, *more: in_order(self, units[::-1], *more))
+    refused = cli("run", study, "-o", "out", "--executor", "local", "--no-report")
+    assert refused.status == 1
+    assert refused.err.splitlines()[-1] == f"manyscale: {dict(sweep.values(5))}"
+    assert finished.count(Path("out")) == 4 + 1 + 1, "those before the failing ones of each unit"
 
 
 @pytest.mark.contract
