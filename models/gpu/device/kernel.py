@@ -7,7 +7,8 @@ same time, until it computes or waits.
 An engine does one copy after the other, in the order in which they can begin. A launch takes its latency, then it
 arrives at its GPU. Launches of other ranks than the one whose launches run wait until these have ended, in the order in
 which they came, unless the ranks share the GPU (``mark[3]``). A launch of which it is known what it ``takes`` beside
-those that run with it ends then; blocks of the others share the GPU (sharing_kernel.py).
+those that run with it ends then; blocks of the others share the GPU (sharing_kernel.py). What takes a time of the trace
+begins ``delay[0]`` after it was given, or ``delay[1]`` behind what it waited for, whichever is later.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _COMMUNICATION: Final = int(GpuOperationKind.communication)
 _STREAM: Final = int(GpuOperationKind.synchronize_stream)
 _EVENT: Final = int(GpuOperationKind.synchronize_event)
 _DEVICE: Final = int(GpuOperationKind.synchronize_device)
+_SIGNAL: Final = int(GpuOperationKind.signal_thread)
+_AWAIT: Final = int(GpuOperationKind.await_thread)
 
 
 @separate
@@ -87,7 +90,10 @@ def _run_host(state, devices, number, time):  # type: ignore[no-untyped-def]
                 state.strand[item.strand].waiter = state.strand.shape[0] + number
                 _park(state, item.strand, time)
                 return
-            if item.operation >= 0:
+            if item.kind == _SIGNAL:
+                _signal(state, devices, item.operation, time)
+                _begin_work(state, devices, time)
+            elif item.operation >= 0:
                 _give(devices, item.operation, time)
                 _begin_work(state, devices, time)
             host.pending = _awaited(devices, number, item)
@@ -111,7 +117,7 @@ def _awaited(devices, host, item):  # type: ignore[no-untyped-def]
         return count
     if item.kind == _STREAM:
         return _await(devices, host, devices.stream[item.stream].tail)
-    if item.kind == _EVENT:
+    if item.kind == _EVENT or item.kind == _AWAIT:
         return _await(devices, host, item.awaited)
     return _await(devices, host, item.operation) if item.waits else 0
 
@@ -120,8 +126,26 @@ def _awaited(devices, host, item):  # type: ignore[no-untyped-def]
 def _await(devices, host, operation):  # type: ignore[no-untyped-def]
     if operation < 0 or devices.operation[operation].is_done:
         return 0
-    devices.operation[operation].host = host
+    _edge(devices, operation, devices.operation.shape[0] + host)
     return 1
+
+
+@inner
+def _edge(devices, before, after):  # type: ignore[no-untyped-def]
+    """An operation, or a host, goes on after an operation."""
+    edge = devices.mark[2]
+    devices.mark[2] = edge + 1
+    devices.edge[edge, 0] = after
+    devices.edge[edge, 1] = devices.operation[before].first_edge
+    devices.operation[before].first_edge = edge
+
+
+@inner
+def _signal(state, devices, number, time):  # type: ignore[no-untyped-def]
+    """A thread hands over."""
+    operation = devices.operation[number]
+    operation.given = operation.start = time
+    _complete(state, devices, number, time)
 
 
 # Streams
@@ -154,11 +178,7 @@ def _follow(devices, number, before):  # type: ignore[no-untyped-def]
     """An operation begins after another."""
     if before < 0 or devices.operation[before].is_done:
         return
-    edge = devices.mark[2]
-    devices.mark[2] = edge + 1
-    devices.edge[edge, 0] = number
-    devices.edge[edge, 1] = devices.operation[before].first_edge
-    devices.operation[before].first_edge = edge
+    _edge(devices, before, number)
     devices.operation[number].pending += 1
 
 
@@ -180,23 +200,89 @@ def _begin_work(state, devices, time):  # type: ignore[no-untyped-def]
 @inner
 def _begin(state, devices, number, time):  # type: ignore[no-untyped-def]
     operation = devices.operation[number]
-    operation.start = time
-    first_operation = state.strand.shape[0] + devices.host.shape[0]
-    if operation.kind == _LAUNCH and operation.launch >= 0:
+    operation.start = _start(devices, operation, time)
+    if operation.kind == _LAUNCH and (operation.launch >= 0 or operation.takes >= 0):
         operation.phase = STARTS
-        _park(state, first_operation + number, time + devices.launch[operation.launch].latency)
+        latency = devices.launch[operation.launch].latency if operation.launch >= 0 else 0
+        _park(state, _first_operation(state, devices) + number, operation.start + latency)
+    elif operation.kind == _COMMUNICATION and operation.meeting >= 0:
+        operation.phase = STARTS
+        if operation.start > time:
+            _park(state, _first_operation(state, devices) + number, operation.start)
+        else:
+            _meet(state, devices, number, time)
     elif operation.kind == _COMMUNICATION and operation.strand >= 0:
-        state.strand[operation.strand].waiter = first_operation + number
+        operation.start = time
+        state.strand[operation.strand].waiter = _first_operation(state, devices) + number
         _park(state, operation.strand, time)
     elif operation.engine >= 0:
-        operation.start = max(time, devices.engine[operation.engine])
+        _hold(devices, number, operation.engine)
         if operation.other_engine >= 0:
-            operation.start = max(operation.start, devices.engine[operation.other_engine])
-            devices.engine[operation.other_engine] = operation.start + operation.duration
-        devices.engine[operation.engine] = operation.start + operation.duration
-        _park(state, first_operation + number, operation.start + operation.duration)
+            _hold(devices, number, operation.other_engine)
+            devices.engine[operation.other_engine] = operation.start + operation.takes
+        devices.engine[operation.engine] = operation.start + operation.takes
+        _park(state, _first_operation(state, devices) + number, operation.start + operation.takes)
     else:
+        operation.start = time
         _complete(state, devices, number, time)
+
+
+@inner
+def _first_operation(state, devices):  # type: ignore[no-untyped-def]
+    """The number of operation 0 in the heap."""
+    return state.strand.shape[0] + devices.host.shape[0]
+
+
+@inner
+def _start(devices, operation, time):  # type: ignore[no-untyped-def]
+    """When what has nothing before it any more begins: what is traced, later than that."""
+    if not operation.is_traced:
+        return time
+    behind = time + devices.delay[1] if operation.cause >= 0 else time
+    given = operation.given + devices.delay[0]
+    if given >= behind:
+        operation.cause = -1
+        return given
+    return behind
+
+
+@inner
+def _hold(devices, number, engine):  # type: ignore[no-untyped-def]
+    """An operation begins no sooner than an engine is free, which is its own then."""
+    operation = devices.operation[number]
+    if devices.engine[engine] > operation.start:
+        operation.start = devices.engine[engine]
+        operation.cause = devices.engine_last[engine]
+    devices.engine_last[engine] = number
+
+
+@inner
+def _meet(state, devices, number, time):  # type: ignore[no-untyped-def]
+    """A stream has come to a collective: the last one begins it."""
+    operation = devices.operation[number]
+    meeting = devices.meeting[operation.meeting]
+    operation.following = meeting.first
+    meeting.first = number
+    meeting.arrived += 1
+    if meeting.arrived < meeting.size:
+        return
+    operation.phase = RUNS
+    if meeting.strand >= 0:
+        state.strand[meeting.strand].waiter = _first_operation(state, devices) + number
+        _park(state, meeting.strand, time)
+    else:
+        _park(state, _first_operation(state, devices) + number, time + meeting.takes)
+    while number >= 0:
+        devices.operation[number].runs = time
+        number = devices.operation[number].following
+
+
+@inner
+def _part(state, devices, number, time):  # type: ignore[no-untyped-def]
+    """A collective has ended."""
+    while number >= 0:
+        _complete(state, devices, number, time)
+        number = devices.operation[number].following
 
 
 @inner
@@ -205,24 +291,39 @@ def _complete(state, devices, number, time):  # type: ignore[no-untyped-def]
     operation.end = time
     operation.is_done = 1
     edge = operation.first_edge
+    operations = devices.operation.shape[0]
     while edge >= 0:
         after = devices.edge[edge, 0]
-        devices.operation[after].pending -= 1
-        if devices.operation[after].pending == 0:
-            _can_begin(devices, after)
+        if after >= operations:
+            _let_go(state, devices, after - operations, number, time)
+        else:
+            devices.operation[after].pending -= 1
+            if devices.operation[after].pending == 0:
+                devices.operation[after].cause = number
+                _can_begin(devices, after)
         edge = devices.edge[edge, 1]
-    if operation.host >= 0:
-        host = devices.host[operation.host]
-        host.pending -= 1
-        if host.pending == 0:
-            _park(state, state.strand.shape[0] + operation.host, time)
+
+
+@inner
+def _let_go(state, devices, number, cause, time):  # type: ignore[no-untyped-def]
+    """An operation that a host waits for is done."""
+    host = devices.host[number]
+    host.pending -= 1
+    if host.pending == 0:
+        devices.item[host.item].cause = cause
+        _park(state, state.strand.shape[0] + number, time)
 
 
 @inner
 def _operation_goes_on(state, devices, number, time):  # type: ignore[no-untyped-def]
-    """A launch arrives at its GPU, or has ended; anything else has ended."""
+    """A launch arrives at its GPU, or has ended; a stream comes to a collective; anything else has ended."""
     operation = devices.operation[number]
-    if operation.phase == STARTS:
+    if operation.kind == _COMMUNICATION and operation.meeting >= 0:
+        if operation.phase == STARTS:
+            _meet(state, devices, number, time)
+        else:
+            _part(state, devices, number, time)
+    elif operation.phase == STARTS:
         operation.phase = RUNS
         _arrive(state, devices, operation.gpu, number, time)
     elif operation.kind == _LAUNCH and operation.takes >= 0:
@@ -255,7 +356,7 @@ def _arrive(state, devices, gpu, number, time):  # type: ignore[no-untyped-def]
 @inner
 def _is_admitted(devices, gpu, number):  # type: ignore[no-untyped-def]
     me = devices.gpu[gpu]
-    if me.running + me.known == devices.slot.shape[1]:
+    if me.running + me.known == devices.mark[4]:
         return False
     rank = devices.stream[devices.operation[number].stream].rank
     return me.running + me.known == 0 or me.owner == rank or devices.mark[3] != 0
@@ -294,8 +395,9 @@ def _place(state, devices, gpu, number, time):  # type: ignore[no-untyped-def]
         me.owner = devices.stream[operation.stream].rank
     if operation.takes >= 0:
         me.known += 1
-        first_operation = state.strand.shape[0] + devices.host.shape[0]
-        _park(state, first_operation + number, time + operation.takes)
+        if operation.is_traced:
+            operation.start = time
+        _park(state, _first_operation(state, devices) + number, time + operation.takes)
         return
     if me.mode == ALONE:
         for slot in range(devices.slot.shape[1]):
@@ -325,8 +427,7 @@ def _place(state, devices, gpu, number, time):  # type: ignore[no-untyped-def]
 @inner
 def _wake_gpu(state, devices, gpu, time):  # type: ignore[no-untyped-def]
     devices.gpu[gpu].next = time
-    first_gpu = state.strand.shape[0] + devices.host.shape[0] + devices.operation.shape[0]
-    _park(state, first_gpu + gpu, time)
+    _park(state, _first_operation(state, devices) + devices.operation.shape[0] + gpu, time)
 
 
 @inner
@@ -358,9 +459,8 @@ def _share(state, devices, gpu, time):  # type: ignore[no-untyped-def]
         mine = devices.slot[gpu, slot]
         if mine.operation >= 0 and mine.left == 0:
             _count_time(devices, gpu, time)
-            first_operation = state.strand.shape[0] + devices.host.shape[0]
             tail = devices.launch[devices.operation[mine.operation].launch].tail
-            _park(state, first_operation + mine.operation, time + tail)
+            _park(state, _first_operation(state, devices) + mine.operation, time + tail)
             mine.operation = -1
             me.running -= 1
     if me.running == 0:

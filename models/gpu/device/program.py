@@ -2,7 +2,8 @@
 
 A copy between host and GPU takes the latency of the host's link and its bytes at the link's bandwidth; one between two
 GPUs the same of the peers' link (without one, of the host's). A copy inside a GPU's memory reads and writes each byte,
-a set writes it, at the bandwidth of DRAM. What an engine does stands in ``_engines``.
+a set writes it, at the bandwidth of DRAM. What an engine does stands in ``_engines``. What takes a time of the trace
+begins no sooner than Gpu.start_latency after it was given, and than Gpu.stream_gap behind what it waited for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ MOST_AT_ONCE: Final = 128  # launches of a GPU (NVIDIA, CUDA C++ Programming Gui
 DRAM_EFFICIENCY: Final = 0.9
 
 _G: Final = GpuOperationKind
-_GIVES: Final = tuple(int(kind) for kind in _G if kind < _G.synchronize_stream)
+_SIGNAL: Final = int(_G.signal_thread)
+_GIVES: Final = (*(int(kind) for kind in _G if kind < _G.synchronize_stream), _SIGNAL)
+_TAKE_TIME: Final = (*(int(kind) for kind in _G if kind <= _G.set), int(_G.communication))
+ASSUMED_START_PS: Final = 8_000_000  # where a target does not say Gpu.start_latency
 TO_HOST_ENGINE, TO_DEVICE_ENGINE, OUT_ENGINE, IN_ENGINE, LOCAL_ENGINE = range(5)
 ENGINES: Final = ("copies to the host", "copies to the GPU", "copies to other GPUs", "copies from other GPUs",
                   "copies inside")  # fmt: skip
@@ -65,7 +69,7 @@ class Given:
     """What ranks give their GPUs, and where they wait: int64 columns, sorted by rank and in their order. ``row``: of
     the workload's operations, -1 for none; ``kind``: GpuOperationKind; ``stream``: of the rank; ``launch``: index of a
     LaunchKind, -1 for none; ``bytes``; ``event``: of the rank, 0 for none; ``gpu``, of the machine, and ``peer``, the
-    GPU at the other end of a copy (-1: none); ``priority``; ``flags`` (GpuFlag)."""
+    GPU at the other end of a copy (-1: none); ``priority``; ``flags`` (GpuFlag); ``thread`` of the rank."""
 
     rank: np.ndarray
     row: np.ndarray
@@ -78,9 +82,21 @@ class Given:
     peer: np.ndarray
     priority: np.ndarray
     flags: np.ndarray
+    thread: np.ndarray
 
     def __len__(self) -> int:
         return len(self.rank)
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """Collectives that streams take part in: ``of_given`` int32[given], the number of each, -1 for what is none;
+    ``takes_ps`` int64[meetings], from the arrival of the last member; ``strand`` int32[meetings]: that of the network's
+    which says when it ends, -1: ``takes_ps`` does."""
+
+    of_given: np.ndarray
+    takes_ps: np.ndarray
+    strand: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -103,11 +119,16 @@ def build(
     ranks_share: bool = False,
     in_stream: np.ndarray | None = None,
     takes_ps: np.ndarray | None = None,
+    traced_ps: np.ndarray | None = None,
+    meetings: Meetings | None = None,
+    strand_of_row: np.ndarray | None = None,
 ) -> Program:
     """``rank_offsets`` int64[ranks + 1] and ``compute_ps`` int64[operations] of the workload; operations that are not
     in ``given`` are the host's own. ``ranks_share``: launches of several ranks run at the same time. ``in_stream``
     bool[given]: communications whose strands a stream begins (default: all that have a row). ``takes_ps`` int64[given]:
-    what launches are known to take beside those that run with them; -1 of others. O(operations)."""
+    what launches are known to take beside those that run with them; -1 of others. ``traced_ps`` int64[given]: what
+    launches, copies and sets take by the trace, and -1 of others: a host's compute then has the time of its calls.
+    ``strand_of_row`` int32[operations]: of the network's program (default: each its own). O(operations)."""
     gpu_id = np.unique(np.concatenate((given.gpu, given.peer[given.peer >= 0])))
     gpu_id = gpu_id if len(gpu_id) else np.zeros(1, np.int64)
     gpu_index = np.searchsorted(gpu_id, given.gpu)
@@ -119,11 +140,21 @@ def build(
     communicates = gives & (given.kind == _G.communication) & (given.row >= 0)
     if in_stream is not None:
         communicates &= in_stream
-    operation["strand"][of_given[communicates]] = given.row[communicates]
-    if takes_ps is not None:
-        operation["takes"][of_given[gives]] = takes_ps[gives]
-    host, item = _hosts(given, of_given, awaited, stream_of, rank_offsets, compute_ps, gpu.host_call_ps)
-    slots = _slots(streams, operation, len(gpu_id), ranks_share=ranks_share)
+    meeting = _meetings(operation, of_given, meetings)
+    if meetings is not None:
+        communicates &= meetings.of_given < 0
+    rows = given.row[communicates]
+    operation["strand"][of_given[communicates]] = rows if strand_of_row is None else strand_of_row[rows]
+    for takes in (takes_ps, traced_ps):
+        if takes is not None:
+            known = gives & (takes >= 0)
+            operation["takes"][of_given[known]] = takes[known]
+    if traced_ps is not None:
+        _trace(operation)
+    call_ps = gpu.host_call_ps if traced_ps is None else 0
+    host, item = _hosts(given, of_given, awaited, stream_of, rank_offsets, compute_ps, call_ps, strand_of_row)
+    most = _at_once(streams, operation, len(gpu_id), ranks_share=ranks_share)
+    slots = most if len(kinds) else 1
     launch, need, use, begin, end, sm = _launches(kinds, gpu, keeps_blocks=slots > 1)
     record = np.zeros(len(gpu_id), state.GPU)
     record["owner"] = record["queue_first"] = record["queue_last"] = NOWHERE
@@ -132,7 +163,7 @@ def build(
     sms = gpu.sms if slots > 1 else 1
     rate = np.ones(NUM_RESOURCES)
     rate[RESOURCES.index("dram")] = DRAM_EFFICIENCY
-    count = len(operation)
+    edges = _most_edges(operation, streams, item)
     devices = Devices(
         host=host,
         item=item,
@@ -155,19 +186,66 @@ def build(
         ),
         rate=rate,
         engine=np.zeros(len(ENGINES) * len(gpu_id), np.int64),
-        edge=np.zeros((4 * count + 1, 2), np.int64),
-        work=np.zeros(count + 1, np.int64),
-        mark=np.array([0, 0, 0, ranks_share]),
+        engine_last=np.full(len(ENGINES) * len(gpu_id), NOWHERE, np.int32),
+        meeting=meeting,
+        delay=np.array([_start_latency_ps(gpu), gpu.stream_gap_ps]),
+        edge=np.zeros((edges, 2), np.int32),
+        work=np.zeros(len(operation) + 1, np.int32),
+        mark=np.array([0, 0, 0, ranks_share, most]),
         begin=np.full(int(rank_offsets[-1]), -1, np.int64),
         end=np.full(int(rank_offsets[-1]), -1, np.int64),
     )
     return Program(devices, gpu_id, of_given)
 
 
+def _start_latency_ps(gpu: Gpu) -> int:
+    return ASSUMED_START_PS if gpu.start_latency_ps is None else gpu.start_latency_ps
+
+
 def heap_entries(devices: Devices) -> int:
-    """The most that hosts, operations and GPUs have in the heap at a time: a GPU leaves one for each launch that comes
-    to it, and one for each time that a launch's blocks end together."""
-    return len(devices.host) + 6 * len(devices.operation) + 4 * len(devices.gpu) + 16
+    """The most that hosts, operations and GPUs have in the heap at a time: of each stream one operation is under way; a
+    GPU leaves an entry for each launch that comes to it, and one for each time that a launch's blocks end together."""
+    shares = int(np.count_nonzero(devices.operation["launch"] >= 0))
+    return len(devices.host) + len(devices.stream) + 6 * shares + 4 * len(devices.gpu) + 16
+
+
+def _most_edges(operation: np.ndarray, streams: np.ndarray, item: np.ndarray) -> int:
+    """How many waits there may be: for the one before in a stream, for an event, by the rules of a default stream that
+    is given something, and of hosts."""
+    has_default = np.zeros(len(streams), np.bool_)
+    used = np.unique(operation["stream"][operation["kind"] != _SIGNAL])
+    has_default[used[streams["is_default"][used] != 0]] = True
+    of_default = int(np.count_nonzero(has_default[streams["default"]][operation["stream"]]))
+    count = len(operation) + int(np.count_nonzero(operation["awaited"] >= 0)) + 2 * of_default + 1
+    own = item["kind"] == _G.synchronize_device
+    mine = streams[item["stream"][own]]
+    count += int((mine["end"] - mine["first"]).sum())
+    waits = np.isin(item["kind"], (int(_G.synchronize_stream), int(_G.synchronize_event), int(_G.await_thread)))
+    return count + int(np.count_nonzero(waits | (item["waits"] != 0)))
+
+
+def _trace(operation: np.ndarray) -> None:
+    """Operations of a trace that has their times; what copies on a target without links does so on engines, too."""
+    kind = operation["kind"]
+    operation["is_traced"] = np.where(operation["launch"] < 0, np.isin(kind, _TAKE_TIME), 0)
+    moves = (operation["engine"] < 0) & (operation["takes"] >= 0) & (kind > _G.launch) & (kind <= _G.set)
+    engine = np.full(len(kind), LOCAL_ENGINE)
+    engine[kind == _G.copy_to_device] = TO_DEVICE_ENGINE
+    engine[kind == _G.copy_to_host] = TO_HOST_ENGINE
+    operation["engine"][moves] = len(ENGINES) * operation["gpu"][moves] + engine[moves]
+
+
+def _meetings(operation: np.ndarray, of_given: np.ndarray, meetings: Meetings | None) -> np.ndarray:
+    """MEETING[], and the number of each in its operations."""
+    if meetings is None:
+        return np.zeros(0, state.MEETING)
+    mine = np.flatnonzero(meetings.of_given >= 0)
+    operation["meeting"][of_given[mine]] = meetings.of_given[mine]
+    found = np.zeros(len(meetings.takes_ps), state.MEETING)
+    found["size"] = np.bincount(meetings.of_given[mine], minlength=len(found))
+    found["first"] = NOWHERE
+    found["takes"], found["strand"] = meetings.takes_ps, meetings.strand
+    return found
 
 
 def _streams(given: Given, gpu_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -200,8 +278,8 @@ def _streams(given: Given, gpu_index: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _recorded(given: Given, of_given: np.ndarray) -> np.ndarray:
     """int64[given]: the operation that recorded the event for which a row waits, -1 for none."""
     found = np.full(len(given), NOWHERE, np.int64)
-    waits = np.isin(given.kind, (int(_G.wait_event), int(_G.synchronize_event)))
-    records = given.kind == _G.record_event
+    waits = np.isin(given.kind, (int(_G.wait_event), int(_G.synchronize_event), int(_G.await_thread)))
+    records = np.isin(given.kind, (int(_G.record_event), _SIGNAL))
     rows = np.flatnonzero(waits | records)
     if not len(rows):
         return found
@@ -230,7 +308,7 @@ def _operations(
     found["kind"], found["stream"], found["gpu"] = kind, stream_of[gives], gpu_index[gives]
     found["launch"] = np.where(kind == _G.launch, given.launch[gives], NOWHERE)
     found["awaited"] = np.where(kind == _G.wait_event, awaited[gives], NOWHERE)
-    for name in ("strand", "engine", "other_engine", "host", "first_edge", "following"):
+    for name in ("strand", "meeting", "engine", "other_engine", "first_edge", "following", "cause"):
         found[name] = NOWHERE
     for name in ("given", "start", "end", "takes", "runs"):
         found[name] = NOWHERE
@@ -251,7 +329,7 @@ def _engines(found: np.ndarray, size: np.ndarray, peer: np.ndarray, flags: np.nd
         for of_kind, engine in ((_G.copy_to_device, TO_DEVICE_ENGINE), (_G.copy_to_host, out)):
             mine = kind == of_kind
             found["engine"][mine] = len(ENGINES) * own[mine] + engine
-            found["duration"][mine] = took[mine]
+            found["takes"][mine] = took[mine]
     peers = gpu.peer_link or link
     if peers is not None and is_peer.any():
         has_own = gpu.peer_link is not None
@@ -260,11 +338,11 @@ def _engines(found: np.ndarray, size: np.ndarray, peer: np.ndarray, flags: np.nd
         source, destination = np.where(comes, (peer[is_peer], own[is_peer]), (own[is_peer], peer[is_peer]))
         found["engine"][is_peer] = len(ENGINES) * source + out
         found["other_engine"][is_peer] = len(ENGINES) * destination + into
-        found["duration"][is_peer] = peers.copy_ps(size[is_peer])
+        found["takes"][is_peer] = peers.copy_ps(size[is_peer])
     for of_kind, passes in ((_G.copy_on_device, 2), (_G.set, 1)):
         mine = (kind == of_kind) & ~is_peer
         found["engine"][mine] = len(ENGINES) * own[mine] + LOCAL_ENGINE
-        found["duration"][mine] = np.rint(passes * size[mine] * dram).astype(np.int64)
+        found["takes"][mine] = np.rint(passes * size[mine] * dram).astype(np.int64)
 
 
 def _hosts(
@@ -275,9 +353,11 @@ def _hosts(
     rank_offsets: np.ndarray,
     compute_ps: np.ndarray,
     call_ps: int,
+    strand_of_row: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Items of hosts: what they give, in the order of rows of the workload; what has no row stands before all that
-    has. A CUDA call takes ``call_ps`` of its host before it has an effect; NCCL's and MPI's take what networks say."""
+    """Items of hosts, one for each thread of a rank: what they give, in the order of rows of the workload; what has no
+    row stands before all that has. A CUDA call takes ``call_ps`` of its host before it has an effect; NCCL's and MPI's
+    take what networks say. Thread 0 makes all MPI calls."""
     num_ranks = len(rank_offsets) - 1
     own = np.ones(int(rank_offsets[-1]), np.bool_)
     own[given.row[given.row >= 0]] = False
@@ -291,22 +371,29 @@ def _hosts(
     item["operation"][:count], item["operation"][count:] = of_given, NOWHERE
     item["awaited"][:count] = awaited
     item["stream"][:count] = stream_of
-    item["strand"] = item["row"]
+    item["strand"] = item["row"] if strand_of_row is None else strand_of_row[item["row"]]
+    item["cause"] = NOWHERE
     has_row = item["row"] >= 0
     item["compute"][has_row] = compute_ps[item["row"][has_row]]
     item["compute"][:count] += np.where(given.kind != _G.communication, call_ps, 0)
-    rank = np.concatenate((given.rank, rank_of_row[calls]))
-    order = np.lexsort((np.arange(len(item)), item["row"], rank))
-    host = np.zeros(num_ranks, state.HOST)
-    host["first_item"] = host["item"] = np.searchsorted(rank[order], np.arange(num_ranks), "left")
-    host["end_item"] = np.searchsorted(rank[order], np.arange(num_ranks), "right")
+    threads = int(given.thread.max(initial=0)) + 1
+    key = np.concatenate((given.rank, rank_of_row[calls])).astype(np.int64) * threads
+    key[:count] += given.thread
+    every = np.unique(np.concatenate((key, np.arange(num_ranks) * threads)))  # thread 0 of each rank, and others
+    order = np.lexsort((item["row"], key))
+    host = np.zeros(len(every), state.HOST)
+    host["rank"], host["thread"] = every // threads, every % threads
+    key = key[order]
+    host["first_item"] = host["item"] = np.searchsorted(key, every, "left")
+    host["end_item"] = np.searchsorted(key, every, "right")
     host["end"] = NOWHERE
     return host, item[order]
 
 
-def _slots(streams: np.ndarray, operation: np.ndarray, gpus: int, *, ranks_share: bool) -> int:
+def _at_once(streams: np.ndarray, operation: np.ndarray, gpus: int, *, ranks_share: bool) -> int:
     """The most launches that a GPU runs at a time: one of each stream, of one rank or of all."""
-    of_launches = np.unique(operation["stream"][(operation["kind"] == _G.launch) & (operation["launch"] >= 0)])
+    is_launch = (operation["kind"] == _G.launch) & ((operation["launch"] >= 0) | (operation["takes"] >= 0))
+    of_launches = np.unique(operation["stream"][is_launch])
     if not len(of_launches):
         return 1
     rank = 0 if ranks_share else streams["rank"][of_launches].astype(np.int64)

@@ -1,9 +1,12 @@
 """What a run's GPUs, and the hosts that give them work, consist of, as arrays that kernels read and change.
 
-A *host* is a rank's thread: *items* that it comes to one after the other, each after some compute. An item is an
-operation of the network's (an MPI call), or gives a stream an *operation*, or waits for some. Operations of a stream
-are done in its order; beyond that an operation waits for the event that it names, and by the rules of the default
-stream.
+A *host* is a thread of a rank: *items* that it comes to one after the other, each after some compute. An item is an
+operation of the network's (an MPI call), or gives a stream an *operation*, or waits for some, or hands over to another
+thread: such a signal is an operation of no stream, done when it is given. Operations of a stream are done in its order;
+beyond that an operation waits for the event that it names, and by the rules of the default stream.
+
+A *meeting* is a collective that streams take part in: it begins when the last member's stream has come to it, and all
+go on when it ends.
 """
 
 from __future__ import annotations
@@ -24,30 +27,47 @@ RESOURCES: Final = (*OF_SM, *OF_GPU)  # what they share: of an SM, and of the GP
 NUM_OF_SM, NUM_RESOURCES = len(OF_SM), len(RESOURCES)
 
 HOST: Final = np.dtype(
-    [("first_item", "i8"), ("end_item", "i8"), ("item", "i8"), ("end", "i8"), ("phase", "i4"), ("pending", "i4")]
-)
+    [
+        ("first_item", "i8"), ("end_item", "i8"), ("item", "i8"), ("end", "i8"), ("phase", "i4"), ("pending", "i4"),
+        ("rank", "i4"), ("thread", "i4"),
+    ]
+)  # fmt: skip
 ITEM: Final = np.dtype(
     [
-        ("kind", "i4"), ("waits", "i4"),  # waits: for its own operation
-        ("row", "i8"),  # of the workload's operations, -1: none
         ("compute", "i8"),  # before it
-        ("operation", "i8"),  # that it gives a stream, -1: none
-        ("awaited", "i8"),  # operation that synchronize_event waits for, -1: none
+        ("kind", "i2"), ("waits", "i2"),  # waits: for its own operation
+        ("row", "i4"),  # of the workload's operations, -1: none
+        ("operation", "i4"),  # that it gives a stream, -1: none
+        ("awaited", "i4"),  # operation that synchronize_event or await_thread waits for, -1: none
         ("stream", "i4"), ("strand", "i4"),
+        ("cause", "i4"),  # the last operation that it waited for, -1: none
+        ("unused", "i4"),
     ]
 )  # fmt: skip
 OPERATION: Final = np.dtype(
     [
-        ("kind", "i4"), ("stream", "i4"), ("gpu", "i4"), ("launch", "i4"),  # row of LAUNCH; -1: none, takes no time
-        ("strand", "i4"),  # of a communication; -1: none
+        ("kind", "i1"), ("phase", "i1"), ("is_done", "i1"), ("is_traced", "i1"),  # traced: takes a time of the trace
+        ("stream", "i4"), ("gpu", "i4"),
+        ("launch", "i4"),  # row of LAUNCH; -1: none
+        ("strand", "i4"), ("meeting", "i4"),  # of a communication; -1: none
         ("engine", "i4"), ("other_engine", "i4"),  # -1: none
-        ("duration", "i8"),  # on its engines
-        ("awaited", "i8"),  # operation that recorded the event it waits for, -1: none
-        ("pending", "i4"), ("host", "i4"), ("phase", "i4"), ("is_done", "i4"),  # host: that waits for it, -1
-        ("first_edge", "i8"), ("following", "i8"),  # following: in a GPU's queue
+        ("awaited", "i4"),  # operation that recorded the event it waits for, -1: none
+        ("pending", "i4"),
+        ("cause", "i4"),  # the last operation before it began, -1: it was given then
+        ("first_edge", "i4"), ("following", "i4"),  # following: in a GPU's queue, or of those who meet
+        ("unused", "i4"),
+        # on its engines; of a launch from when it runs on, whatever runs beside it; -1: as blocks of all share the GPU
+        ("takes", "i8"),
         ("given", "i8"), ("start", "i8"), ("end", "i8"),
-        ("takes", "i8"),  # a launch, from when it runs on, whatever runs beside it; -1: as blocks of all share the GPU
-        ("runs", "i8"),  # from when on
+        ("runs", "i8"),  # from when on: of a launch, and of a meeting
+    ]
+)  # fmt: skip
+MEETING: Final = np.dtype(
+    [
+        ("size", "i4"), ("arrived", "i4"),
+        ("first", "i4"),  # operation of those that have come, linked by ``following``; the last one to come is it
+        ("strand", "i4"),  # that says when it ends, -1: it takes a known time
+        ("takes", "i8"),
     ]
 )  # fmt: skip
 STREAM: Final = np.dtype(
@@ -87,9 +107,11 @@ class Devices(NamedTuple):
     which part it takes of what an SM, or the GPU, gives while it runs alone. Groups are the blocks of a launch on one
     SM: ``group`` [GPUs, slots, SMs]; ``target``: the progress at which each of them ends. Of SMs ``used`` [GPUs, SMs,
     4] and ``changed``. ``limit``: what an SM has of the four; ``rate``: the part of each of RESOURCES that can be had.
-    ``edge``: (operation, next edge). ``work``: operations that can begin, from ``mark[0]`` to ``mark[1]``; ``mark[2]``:
-    edges; ``mark[3]``: whether the launches of several ranks run at the same time. ``begin`` and ``end`` of rows: the
-    host's part of each operation."""
+    ``engine``: until when each is held, and ``engine_last``: by which operation. ``edge``: (operation or, from their
+    number on, host that goes on; next edge). ``work``: operations that can begin, from ``mark[0]`` to ``mark[1]``;
+    ``mark[2]``: edges; ``mark[3]``: whether the launches of several ranks run at the same time; ``mark[4]``: how many
+    do. ``delay`` of traced operations, ps: from when they are given, and behind the one before. ``begin`` and ``end``
+    of rows: the host's part of each operation."""
 
     host: np.ndarray
     item: np.ndarray
@@ -110,6 +132,9 @@ class Devices(NamedTuple):
     limit: np.ndarray
     rate: np.ndarray
     engine: np.ndarray
+    engine_last: np.ndarray
+    meeting: np.ndarray
+    delay: np.ndarray
     edge: np.ndarray
     work: np.ndarray
     mark: np.ndarray

@@ -2,16 +2,18 @@
 
 What a host gives a stream is done later, in the stream's order, while the host goes on; it waits where the program
 does. A communication of NCCL's is an operation of its stream, which begins the messages of its row when all before it
-in the stream is done, and ends with them. An MPI call is the host's. The network models are those of coupled/joined.py.
+in the stream is done, and ends with them; or a meeting (models/gpu/device/state.py). An MPI call is the host's. The
+network models are those of coupled/joined.py.
 
 Laws of GPUs: models/gpu/device.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -28,14 +30,15 @@ from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 
 VERSION: Final = 6
+ToldMeeting: TypeAlias = Callable[[int, list[int]], str]
 KERNELS: Final = Kernels(kernel.run_devices_fixed, kernel.run_devices_flow, kernel.run_devices_dimemas)
 
 
 @dataclass(frozen=True)
 class DeviceTimeline:
     """``timeline``: when operations of the network ended; int64 per operation ``begin_ps`` and ``end_ps``, the host's
-    part of it: it computes between the end of one and the begin of the next. ``rank_end_ps`` int64[ranks]. ``devices``
-    as they were at the end: start and end of each operation of a stream, and how long each GPU was busy."""
+    part of it: its thread computes between the end of one and the begin of the next. ``rank_end_ps`` int64[ranks].
+    ``devices`` as they were at the end: start and end of each operation of a stream, and how long each GPU was busy."""
 
     timeline: Timeline
     begin_ps: np.ndarray
@@ -61,11 +64,12 @@ def replay_with_devices(
     *,
     model: str = "latency-bandwidth",
     message_ps: np.ndarray | None = None,
+    told: ToldMeeting | None = None,
 ) -> DeviceTimeline:
     """Timeline of a program whose ranks give GPUs work. ``devices`` is used up. ``message_ps`` int64[messages]: what
-    those take that do not go over the network, -1 of others, where `takes_message_times`. Raises ReplayError for a
-    deadlock, ValueError for a network model that cannot wait for GPUs. O(operations log operations + blocks of launches
-    that overlap x SMs)."""
+    those take that do not go over the network, -1 of others, where `takes_message_times`. ``told``: what a meeting is
+    that some ranks have come to, for errors. Raises ReplayError for a deadlock, ValueError for a network model that
+    cannot wait for GPUs. O(operations log operations + blocks of launches that overlap x SMs)."""
     if model not in MODELS:
         raise ValueError(f"the network model {model} cannot wait for GPUs; choose one of {', '.join(MODELS)}")
     if not program.graph_is_ordered:
@@ -78,11 +82,32 @@ def replay_with_devices(
     )
     hosts = devices.devices.host
     if np.any(hosts["end"] < 0):
-        raise ReplayError(_deadlock(program, devices.devices, state))
+        raise ReplayError(_deadlock(program, devices.devices, state, told))
     if program.num_queues:
         refuse_unreceived(program, state.status & BOTH_POSTED)
     timeline = Timeline(end_ps, whole(state.sent), whole(state.arrived), links)
-    return DeviceTimeline(timeline, devices.devices.begin, devices.devices.end, hosts["end"].copy(), devices.devices)
+    last = np.zeros(program.num_ranks, np.int64)
+    np.maximum.at(last, hosts["rank"], hosts["end"])
+    return DeviceTimeline(timeline, devices.devices.begin, devices.devices.end, last, devices.devices)
+
+
+def strands_needed(program: Program, of_rows: np.ndarray) -> tuple[Program, np.ndarray]:
+    """The program with the operations of ``of_rows`` (bool[operations]) alone, where others are what streams and hosts
+    do without the network; and int32[operations], the strand of each when all operations are split, -1: none.
+    O(steps)."""
+    of_ranks = int(program.strand_steps[program.num_ranks])
+    row = np.cumsum((program.step[:of_ranks] & FIRST) != 0) - 1
+    kept = np.concatenate((of_rows[row], np.ones(len(program.step) - of_ranks, np.bool_)))
+    before = np.append(0, np.cumsum(kept))
+    rows_before = np.append(0, np.cumsum(of_rows))
+    found = replace(
+        program,
+        rank_offsets=rows_before[program.rank_offsets],
+        step=program.step[kept],
+        target=program.target[kept],
+        strand_steps=before[program.strand_steps],
+    )
+    return found, np.where(of_rows, rows_before[1:] - 1, -1).astype(np.int32)
 
 
 def rows_of_messages(program: Program) -> np.ndarray:
@@ -104,13 +129,30 @@ def _with_hosts(devices: Devices, state: State) -> State:
     return state._replace(heap=heap, heap_size=np.array([count]))
 
 
-def _deadlock(program: Program, devices: Devices, state: State) -> str:
+def _deadlock(program: Program, devices: Devices, state: State, told: ToldMeeting | None) -> str:
     """What the ranks that do not end wait for, at most five of them."""
-    stuck = np.flatnonzero(devices.host["end"] < 0)
-    lines: list[str] = []
-    for rank in stuck[:5].tolist():
+    waiting = np.unique(devices.host["rank"][devices.host["end"] < 0])
+    open_meetings = _open_meetings(devices) if told is not None else np.zeros(0, np.int64)
+    lines = [told(number, _arrived(devices, number)) for number in open_meetings[:5].tolist()] if told else []
+    for rank in waiting[:5].tolist():
         rows = np.arange(program.rank_offsets[rank], program.rank_offsets[rank + 1])
         open_rows = rows[(state.finished[rows] == 0) & (state.strand["phase"][rows] != 0)]
-        for row in open_rows[: 5 - len(lines)].tolist():
+        for row in open_rows[: max(0, 5 - len(lines))].tolist():
             lines.append(stuck_strand(program, rank, int(state.strand["place"][row])))
-    return deadlock_of(len(stuck), program.num_ranks, lines, max(len(stuck), len(lines)))
+    number = len(open_meetings) if len(open_meetings) else len(waiting)
+    return deadlock_of(len(waiting), program.num_ranks, lines, max(number, len(lines)))
+
+
+def _open_meetings(devices: Devices) -> np.ndarray:
+    """int64[]: those to which some members have come, and not all."""
+    arrived = devices.meeting["arrived"]
+    return np.flatnonzero((arrived > 0) & (arrived < devices.meeting["size"]))
+
+
+def _arrived(devices: Devices, meeting: int) -> list[int]:
+    """The ranks that have come to a meeting, ascending."""
+    found, number = [], int(devices.meeting["first"][meeting])
+    while number >= 0:
+        found.append(int(devices.stream["rank"][devices.operation["stream"][number]]))
+        number = int(devices.operation["following"][number])
+    return sorted(found)

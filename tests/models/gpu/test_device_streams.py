@@ -67,7 +67,7 @@ def run(
     """Start and end of each operation that is given to a stream, the devices, and when the hosts ended."""
     workload = ranks(folder, num_ranks)
     default = {"rank": 0, "row": -1, "stream": 0, "launch": -1, "bytes": 0, "event": 0, "gpu": 0, "peer": -1,
-               "priority": 0, "flags": 0}  # fmt: skip
+               "priority": 0, "flags": 0, "thread": 0}  # fmt: skip
     rows = [{**default, **each} for each in operations]
     columns = {name: np.array([row[name] for row in rows], np.int64) for name in (*default, "kind")}
     columns["flags"][columns["stream"] == 0] |= GpuFlag.default_stream

@@ -108,7 +108,7 @@ def together(kinds: Sequence[LaunchKind], gpu: Gpu) -> int:
     nothing = np.zeros(count, np.int64)
     given = Given(
         nothing, nothing - 1, np.full(count, int(GpuOperationKind.launch)), np.arange(count) + 1, np.arange(count),
-        nothing, nothing, nothing, nothing - 1, nothing, nothing,
+        nothing, nothing, nothing, nothing - 1, nothing, nothing, nothing,
     )  # fmt: skip
     program = build(given, kinds, gpu, np.array([0, 0]), nothing[:0])
     network = Network.model_validate(load_yaml(shipped_targets()["rtx3070"])["network"])

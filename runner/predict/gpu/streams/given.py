@@ -31,11 +31,11 @@ def given_of(workload: Workload) -> Given:
     if not workload.tables["gpu_operations"].num_rows:
         return _of_stream(workload)
     names = ("rank", "operation_id", "kind", "stream", "launch_id", "bytes", "event", "device", "peer", "priority",
-             "flags")  # fmt: skip
+             "flags", "thread")  # fmt: skip
     given = workload.column("gpu_operations", "kind") != _G.device_buffer
     column = {name: workload.column("gpu_operations", name)[given].astype(np.int64) for name in names}
-    known = workload.column("launches", "launch_id")
-    at = np.minimum(np.searchsorted(known, column["launch_id"]), len(known) - 1)
+    known = np.append(workload.column("launches", "launch_id"), 0)
+    at = np.searchsorted(known[:-1], column["launch_id"])
     found = Given(
         rank=column["rank"],
         row=workload.rank_offsets[column["rank"]] + column["operation_id"],
@@ -48,6 +48,7 @@ def given_of(workload: Workload) -> Given:
         peer=column["peer"],
         priority=column["priority"],
         flags=np.where(column["stream"] == 0, column["flags"] | GpuFlag.default_stream, column["flags"]),
+        thread=column["thread"],
     )
     return _with_waits_of_groups(workload, found)
 
@@ -77,6 +78,7 @@ def _of_stream(workload: Workload) -> Given:
         peer=nothing - 1,
         priority=nothing,
         flags=is_default | column(0, int(GpuFlag.waits | GpuFlag.pageable), 0),
+        thread=nothing,
     )
 
 
