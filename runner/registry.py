@@ -73,6 +73,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "network.dimemas": "manyscale.models.network.dimemas.parameters:Dimemas",
         "network.flow": "manyscale.models.network.flow.parameters:Flow",
         "network.loggops": "manyscale.models.network.loggops.parameters:LogGops",
+        "network.nccl": "manyscale.models.network.nccl.parameters:Nccl",
     },
     # a sampler is a Sampler, or its function alone (sampling/sampler.py); -N in a name stands for a number
     "rank-sampler": {

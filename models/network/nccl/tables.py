@@ -1,0 +1,84 @@
+"""Measured tables: what collectives take that were measured, and those that were not but are like them.
+
+A collective of another number of GPUs takes what the measured one takes at the size at which both have their slowest
+link busy for as long, and the difference of what their steps take beside:
+
+    T(n, S) = T0(S r / r0) + L - L0
+
+with r, r0 the inverse bandwidths of the quickest algorithm for large messages and L, L0 the least latencies that the
+tuner has (tuner.py). On a switched node with rings that is equal bytes over each GPU's links, 2 (n - 1) / n S.
+Between two rows time is linear in size; below the first it falls as the tuner's, above the last it rises with size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from manyscale.models.network.nccl.parameters import Measured
+from manyscale.models.network.nccl.tuner import Way, quickest
+
+_LARGE = 1 << 36  # bytes: nothing but bandwidth counts
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A measured table and the ways that the tuner has for the group that was measured."""
+
+    table: Measured
+    ways: tuple[Way, ...]
+
+    def us(self, size: float) -> float:
+        """What the measured collective takes, in us, without the harness's floor."""
+        sizes, times, floor = self.table.sizes_bytes, self.table.times_ps, self.table.floor_ps
+        if size >= sizes[-1]:
+            return (times[-1] - floor) / 1e6 * size / sizes[-1]
+        if size <= sizes[0]:
+            first = (times[0] - floor) / 1e6
+            return first * min(quickest(self.ways, size).us(size) / quickest(self.ways, sizes[0]).us(sizes[0]), 1.0)
+        return float(np.interp(size, sizes, times) - floor) / 1e6
+
+
+def from_table(curve: Curve, ways: tuple[Way, ...], size: float) -> float:
+    """What a collective of a group with ``ways`` takes in us for ``size`` bytes."""
+    slope, measured_slope = _slope(ways), _slope(curve.ways)
+    alike = size * slope / measured_slope if measured_slope else size
+    extra = _least_latency(ways) - _least_latency(curve.ways)
+    time = curve.us(alike)
+    return time + extra if extra >= 0 else max(time + extra, time * 0.5)
+
+
+def nearest(
+    tables: tuple[Measured, ...], collective: str, gpus: int, nodes: int, fits: Callable[[Measured], bool]
+) -> Measured | None:
+    """The table to follow: of groups on one node for such, on several for such; of the same collective before an
+    all-reduce, then of the most similar numbers of nodes and GPUs."""
+    usable = [
+        table
+        for table in tables
+        if (table.nodes > 1) == (nodes > 1) and table.collective in (collective, "allreduce") and fits(table)
+    ]
+    if collective in ("alltoall", "sendrecv"):
+        usable = [table for table in usable if table.collective == collective]
+    return min(
+        usable,
+        default=None,
+        key=lambda table: (
+            table.collective != collective,
+            abs(log(table.nodes / nodes)),
+            abs(log(table.gpus / gpus)),
+            table.gpus,
+        ),
+    )
+
+
+def _slope(ways: tuple[Way, ...]) -> float:
+    """us per byte of the quickest for large messages."""
+    return min(way.transfer_us(_LARGE) for way in ways) / _LARGE
+
+
+def _least_latency(ways: tuple[Way, ...]) -> float:
+    return min(way.latency for way in ways)
