@@ -7,7 +7,8 @@ other files follow then: first those that it consists of, then ``files.json`` wi
 ``manifest.json`` as the last one: a run of which it says "complete" is there as a whole. Points of a sweep are
 published where they are written; ``points.jsonl`` has their checksums.
 
-A process that writes holds a lock on this machine's copy, and who reads on the same machine reads what is written.
+A process that writes holds a lock on this machine's copy, and who reads on the same machine reads what is written. At
+the address it holds a lease (``lease.py``), which keeps other machines from writing there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.storage.address import Place, copies_of, origin, parsed
-from manyscale.runner.storage.locks import locked, writing
+from manyscale.runner.storage.locks import alone_in, locked, writing
 
 if TYPE_CHECKING:
     from manyscale.runner.storage.remote import Entry, Remote
@@ -212,10 +213,12 @@ class _Publication:
     """What of a run directory is at its address by now. ``end`` is called once; a thread calls ``_tick`` until then."""
 
     def __init__(self, directory: Path, place: Place) -> None:
+        from manyscale.runner.storage.lease import Lease
         from manyscale.runner.storage.remote import remote
 
         self._directory, self._target = directory, remote(place.url)
         self._below = f"{place.name}/" if place.name else ""
+        self._lease = Lease(self._target, copies_of(parsed(place.url)).parent)
         self._attempt = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
         self._put: dict[str, tuple[int, int, int]] = {}  # by name: inode, bytes, time of change
         self._grown: dict[str, tuple[int, int]] = {}  # by name: inode, bytes that are in pieces
@@ -225,10 +228,21 @@ class _Publication:
         self._is_told = False
 
     def begin(self) -> None:
+        """Raises UserError where another process writes the run, or has written it since it was read."""
+        self._lease.take()
+        try:
+            path, there = self._directory / MANIFEST, self._target.read(self._below + MANIFEST)
+            if there is not None and not (path.is_file() and path.read_bytes() == there):
+                raise UserError(
+                    f"{self._target.address.url}: another process has written there meanwhile; give the command again"
+                )
+        except BaseException:
+            self._lease.leave()
+            raise
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._ends.wait(SECONDS_BETWEEN):
+        while not self._ends.wait(SECONDS_BETWEEN) and not self._lease.is_lost:
             try:
                 self._tick()
             except (UserError, OSError) as error:
@@ -286,10 +300,17 @@ class _Publication:
 
     def end(self) -> None:
         """Publish all that is left, the manifest last; or, of a run that was taken back, nothing. Raises UserError."""
-        from manyscale.runner.storage.remote import PROBE, side_by_side
-
         self._ends.set()
         self._thread.join()
+        try:
+            self._publish_rest()
+        finally:
+            self._lease.leave()
+
+    def _publish_rest(self) -> None:
+        from manyscale.runner.storage.remote import PROBE, side_by_side
+
+        self._lease.check()
         if not _files(self._directory):
             for name in [*(self._below + each for each in self._put), *self._pieces, f"{self._below}{PROBE}"]:
                 self._target.remove(name)
@@ -308,6 +329,7 @@ class _Publication:
         for entry in self._target.entries(self._below.rstrip("/")):
             if entry.name.removeprefix(self._below).startswith(tuple(f"{name}{PARTS}/" for name in GROWING)):
                 self._target.remove(entry.name)
+        self._lease.check()
         self._put_if_new(MANIFEST)  # where there is one: results of other commands have none
 
 
@@ -327,11 +349,14 @@ def _size_and_checksum(path: Path) -> tuple[int, str]:
 
 @contextmanager
 def published(directory: Path) -> Iterator[None]:
-    """While a run is written in a copy, publish it; nothing for a path of this machine alone. Raises UserError if
-    another process of this machine writes it, or if it cannot be published."""
+    """Be the one process that writes a run, and while it is written in a copy, publish it. Raises UserError if another
+    process writes it, here or on another machine, or if it cannot be published."""
     place = origin(directory)
     if place is None:
-        yield
+        with alone_in(directory) as is_mine:
+            if not is_mine:
+                raise UserError(f"{directory}: another process writes there; wait, or name another folder with -o")
+            yield
         return
     root = copies_of(parsed(place.url))
     with writing(root) as is_mine:

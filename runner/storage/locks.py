@@ -1,12 +1,17 @@
-"""Which process of this machine writes the copy of what is at an address, and which bring it up to date."""
+"""Which process of this machine writes the copy of what is at an address, and which bring it up to date; and which
+writes a folder."""
 
 from __future__ import annotations
 
 import fcntl
+import os
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from manyscale.runner.errors import UserError
 
 
 @contextmanager
@@ -21,7 +26,8 @@ def writing(root: Path) -> Iterator[bool]:
 
 @contextmanager
 def locked(root: Path, what: str, *, waits: bool = False) -> Iterator[bool]:
-    """Be the one process of this machine that does this with a copy; False where another is."""
+    """Be the one process of this machine that does this with a copy; False where another is. Raises UserError where
+    there are no locks."""
     root.parent.mkdir(parents=True, exist_ok=True)
     with (root.parent / f".{what}-{uuid.uuid5(uuid.NAMESPACE_URL, root.name)}").open("wb") as file:
         try:
@@ -29,4 +35,30 @@ def locked(root: Path, what: str, *, waits: bool = False) -> Iterator[bool]:
         except BlockingIOError:
             yield False
             return
+        except OSError as error:
+            raise UserError(
+                f"{root.parent}: its file system has no locks ({os.strerror(error.errno or 0)}), which copies of "
+                "object storage need; have XDG_CACHE_HOME name a folder of another one"
+            ) from None
         yield True
+
+
+@contextmanager
+def alone_in(directory: Path) -> Iterator[bool]:
+    """Be the one process that writes a folder; False where another does. Where folders have no locks (on NFS) nobody is
+    kept away, and of a run that goes on this is told."""
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        is_mine = True
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_mine = False
+        except OSError as error:
+            if (directory / "manifest.json").exists():
+                why = f"its file system has no locks of folders ({os.strerror(error.errno or 0)})"
+                line = f"{directory}: {why}; see that no other process goes on with this run"
+                print(f"manyscale: {line}", file=sys.stderr, flush=True)
+        yield is_mine
+    finally:
+        os.close(folder)

@@ -129,6 +129,15 @@ class Remote:
             if each.type == FileType.File and not os.path.basename(each.path).startswith(".")
         )
 
+    def hidden(self, begin: str) -> list[Entry]:
+        """Objects at the address itself, not in folders below, whose names begin so, as ``entries`` leaves them out."""
+        from pyarrow.fs import FileSelector
+
+        with told(self.address.url, "listed"):
+            found = self._files.get_file_info(FileSelector(self._path(""), allow_not_found=True))
+        names = {each.base_name: each for each in found if each.base_name.startswith(begin)}
+        return [Entry(name, names[name].size or 0, names[name].mtime_ns or 0) for name in sorted(names)]
+
     def entry(self, name: str) -> Entry | None:
         """An object; None if there is none."""
         from pyarrow.fs import FileType

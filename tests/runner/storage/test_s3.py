@@ -19,6 +19,7 @@ import pytest
 from conftest import KEYS  # type: ignore[import-not-found]
 from refusing import nobody, refusing, silent
 
+from manyscale.runner.storage import lease
 from manyscale.runner.storage import remote as objects
 from manyscale.runner.storage.address import located
 from manyscale.runner.storage.remote import remote
@@ -104,8 +105,13 @@ def test_traces_are_read_from_a_bucket(bucket: str, on: Callable, tmp_path: Path
     assert f"path: {bucket}/traces/small" in resolved
 
 
-def test_a_sweep_that_was_killed_goes_on_elsewhere(bucket: str, on: Callable, tmp_path: Path) -> None:
-    """The driver is killed when some points are there; another machine takes what the first had published."""
+def test_a_sweep_that_was_killed_goes_on_elsewhere(
+    bucket: str, on: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver is killed when some points are there; another machine takes what the first had published, when it has
+    waited for a sign of the first."""
+    monkeypatch.setattr(lease, "OLD_SECONDS", 1.5)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.2)
     study = tmp_path / "study.yaml"
     study.write_text(
         "workload: {path: lulesh-8}\ntarget: marenostrum3\nsweep: {cpu_ratio: [1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7]}\n"

@@ -1,0 +1,175 @@
+"""One process at a time writes a run: on this machine by locks, at an address by claims that all machines see."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier, Event, Lock
+
+import pytest
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.storage import directories, lease
+from manyscale.runner.storage.address import located
+from manyscale.runner.storage.lease import Lease
+from manyscale.runner.storage.remote import remote
+
+RANKS = {0: ["init", "compute 1e6", "send 1 0 8 6", "finalize"], 1: ["init", "recv 0 0 8 6", "finalize"]}
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.002)
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The folder that is the storage."""
+    (tmp_path / "bucket").mkdir()
+    return tmp_path / "bucket"
+
+
+@pytest.fixture
+def of(tmp_path: Path, there: Path) -> Callable[[str], Lease]:
+    """The lease of a machine."""
+
+    def make(machine: str) -> Lease:
+        (tmp_path / machine).mkdir(exist_ok=True)
+        return Lease(remote(f"file://{there}"), tmp_path / machine)
+
+    return make
+
+
+def test_the_second_machine_is_refused_and_the_first_is_left_alone(
+    on: Callable, refused: Callable, tmp_path: Path, write_trace: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_trace(RANKS, "trace")
+    address, there = f"file://{tmp_path}/bucket/run", tmp_path / "bucket" / "run"
+    command = ["run", "--workload", "trace", "--target", "crossbar256", "-o", address, "--no-report"]
+    assert on("one", *command).status == 0
+    assert not [path for path in there.iterdir() if path.name.startswith(lease.CLAIM)]
+    before = {path.name: path.stat().st_mtime_ns for path in there.iterdir()}
+    with directories.published(located(address)):
+        second = on("two", *command, "--resume")
+        refused(second, f"{address}: another process writes there (", f", process {os.getpid()}); wait until")
+        assert {path.name: path.stat().st_mtime_ns for path in there.iterdir() if path.name in before} == before
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+    assert on("two", *command, "--resume").status == 0
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_dead_holder_does_not_block(
+    of: Callable, there: Path, old: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """One that was heard of an hour ago at once, another when it has kept silent for so long."""
+    left = there / f"{lease.CLAIM}of-another-machine"
+    left.write_bytes(b"node7, process 12")
+    if old:
+        os.utime(left, ns=(time.time_ns() - 3600 * 10**9,) * 2)
+    else:
+        monkeypatch.setattr(lease, "OLD_SECONDS", 0.1)
+    mine = of("one")
+    mine.take()
+    assert [path.name for path in there.iterdir()] == [mine._name]
+    assert ("node7, process 12 may write there;" in capsys.readouterr().err) is not old
+    mine.leave()
+    assert not list(there.iterdir())
+
+
+def test_what_was_killed_here_is_not_waited_for(of: Callable, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had the lock of this machine's copy, which now has whoever asks."""
+    monkeypatch.setattr(time, "sleep", lambda _seconds: pytest.fail("it is waited"))
+    killed, again = of("one"), of("one")
+    (there / killed._name).touch()
+    again.take()
+    again.leave()
+
+
+def test_of_many_that_begin_at_once_one_writes(of: Callable) -> None:
+    number, most, now, writing, begin = 6, 0, 0, Lock(), Barrier(6)
+    refusals: list[str] = []
+    ended = Event()
+
+    def compete(machine: str) -> None:
+        nonlocal most, now
+        mine = of(machine)
+        begin.wait()
+        try:
+            mine.take()
+        except UserError as error:
+            refusals.append(str(error))
+            if len(refusals) == number - 1:
+                ended.set()
+            return
+        with writing:
+            now += 1
+            most = max(most, now)
+        assert ended.wait(60), "the others are refused while it writes"
+        with writing:
+            now -= 1
+        mine.leave()
+
+    with ThreadPoolExecutor(number) as threads:
+        for each in [threads.submit(compete, f"machine{index}") for index in range(number)]:
+            each.result()
+    assert (most, len(refusals)) == (1, number - 1)
+
+
+def test_who_lost_it_publishes_nothing_more(of: Callable, tmp_path: Path, private_cache: Path) -> None:
+    copy, there = located(f"file://{tmp_path}/bucket/run"), tmp_path / "bucket" / "run"
+    copy.mkdir(parents=True)
+
+    def write_while_it_is_taken() -> None:
+        with directories.published(copy):
+            (copy / "manifest.json").write_text('{"status": "complete"}')
+            (claim,) = there.iterdir()
+            other = of("two")._name
+            claim.rename(there / other)
+            thread = next(each for each in _threads() if each.name == "lease")
+            thread.join(60)
+
+    with pytest.raises(UserError, match="another may have taken over; nothing more is written there"):
+        write_while_it_is_taken()
+    assert [path.name.startswith(lease.CLAIM) for path in there.iterdir()] == [True]
+
+
+def _threads() -> list:
+    import threading
+
+    return threading.enumerate()
+
+
+def test_two_processes_do_not_write_one_folder(
+    cli: Callable, refused: Callable, write_trace: Callable, tmp_path: Path
+) -> None:
+    write_trace(RANKS, "trace")
+    command = ["run", "--workload", "trace", "--target", "crossbar256", "-o", "out", "--no-report"]
+    assert cli(*command).status == 0
+    before = (tmp_path / "out" / "manifest.json").read_bytes()
+    with directories.published(Path("out")):
+        refused(cli(*command, "--resume"), "out: another process writes there; wait, or name another folder with -o")
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == before
+    assert cli(*command, "--resume").status == 0
+
+
+def test_without_locks_one_line_says_so(
+    cli: Callable, refused: Callable, write_trace: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_trace(RANKS, "trace")
+    command = ["run", "--workload", "trace", "--target", "crossbar256", "--no-report"]
+
+    def has_none(_file: object, _what: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", has_none)
+    assert "locks" not in cli(*command, "-o", "out").err
+    told = cli(*command, "-o", "out", "--resume")
+    assert told.status == 0
+    assert "out: its file system has no locks of folders (No locks available); see that no other" in told.err
+    refused(cli(*command, "-o", f"file://{tmp_path}/bucket"), "has no locks (No locks available)", "XDG_CACHE_HOME")
