@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import chakra_files
 import cuda_records
 import numpy as np
 
@@ -159,6 +160,7 @@ SAMPLES: dict[str, Callable[[Path], Path]] = {
     "accelsim": launches,
     "cuda": cuda_records.write,
     "simgrid-ti": simgrid,
+    "chakra": chakra_files.sample,
     "goal": kept("goal/random_3.goal"),
     "dimemas": kept("dimemas/half-duplex-pair.dim.gz"),
     "paraver": kept("paraver/test1.prv"),

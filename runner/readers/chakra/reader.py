@@ -1,0 +1,195 @@
+"""Chakra execution traces as a workload.
+
+What becomes of nodes
+---------------------
+- Nodes of the CPU (``is_cpu_op``) take their time on the thread that ``tid`` names, one after the other. A collective
+  among them is the call of one on the GPU, and communicates nothing.
+- Nodes of the GPU are work of the stream that ``stream``, or else ``tid``, names. A trace without streams gets one for
+  kernels, one for each process group, and one to and one from each rank for messages. Nodes stand on their stream in
+  the order in which threads launch them; where no node is the CPU's, in the order in which they are ready, those with
+  lower numbers first.
+- Dependencies (``data_deps``, as Chakra's feeder and ASTRA-sim take them; ``parent`` before 0.0.4) between streams are
+  events, those for which a thread waits are synchronisations, those between threads signals.
+- Collectives of one process group are the same operation in the order of each rank. ``comm_size`` is the input of a
+  rank: for an all-gather its part, for a reduce-scatter and an all-to-all the whole (as ASTRA-sim counts).
+- Memory nodes are copies between the host and the GPU.
+- ``num_ops`` and ``tensor_size`` of kernels are their operations, and the bytes that they move.
+- Times are those of ``duration_micros``; starts decide an order only, as converters write 0.
+- Linked traces lose what orders streams among each other: then collectives wait for the kernel that was launched before
+  them, as in PyTorch, and nothing waits for a collective.
+
+All this is told in notes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_step_tables import KernelClass
+from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.chakra.files import TraceFile, files_of
+from manyscale.runner.readers.chakra.groups import Groups, check_matches, groups_of
+from manyscale.runner.readers.chakra.nodes import Node, RankNodes, read_nodes
+from manyscale.runner.readers.chakra.operations import Counts, Kernels, RankMade, rank_operations, with_sizes
+from manyscale.runner.readers.stream_tables import groups_table, kernels_table, steps_table, stream_tables
+
+NAME: Final = "chakra"
+
+
+def read(path: Path) -> Workload:
+    """The workload. Raises UserError."""
+    traces = [read_nodes(file) for file in _files(path)]
+    schemas = {each.schema for each in traces}
+    if len(schemas) > 1:
+        raise UserError(f"{path}: files have schemas {', '.join(sorted(schemas))}; keep the traces of one run apart")
+    groups = groups_of(path, traces)
+    kernels, counts = Kernels(), Counts()
+    places = {each.file.rank: place for place, each in enumerate(traces)}
+    made = [rank_operations(place, each, places, groups, kernels, counts) for place, each in enumerate(traces)]
+    members = [len(made), *map(len, groups.members)]
+    collectives = _by_communicator(made, groups)
+    check_matches(traces, groups, collectives)
+    _check_messages(traces, made)
+    for each in made:
+        with_sizes(each, members)
+    unequal = _share_times(made, groups)
+    tables = stream_tables([each.rows for each in made], groups.members, list(kernels.region))
+    tables["kernels"] = _kernels(kernels)
+    tables["groups"] = groups_table([(number, name) for number, name in enumerate(groups.names, 1)])
+    ranks = np.arange(len(made))
+    last = np.array([len(each.rows.rows) - 1 for each in made])
+    tables["steps"] = steps_table(ranks, np.zeros(len(made)), np.zeros(len(made)), last)
+    notes = [*groups.notes, *_notes(traces, counts, made), *_on_sizes(unequal)]
+    return Workload(path.resolve().name.removesuffix(".et"), len(made), tables, tuple(notes), NAME)
+
+
+def _files(path: Path) -> list[TraceFile]:
+    files = files_of(path)
+    names = list(dict.fromkeys(each.name for each in files))
+    if len(names) > 1:
+        raise UserError(
+            f"{path}: holds traces of several runs: {', '.join(repr(name) for name in names[:5])}; keep those of one "
+            "run apart"
+        )
+    if not files:
+        raise UserError(f"{path}: no file is named as Chakra's traces are: NAME.RANK.et")
+    return files
+
+
+def _by_communicator(made: Sequence[RankMade], groups: Groups) -> dict[int, list[list[Node]]]:
+    """Collectives of each communicator, by member."""
+    own: list[dict[int, list[Node]]] = []
+    for each in made:
+        of_rank: dict[int, list[Node]] = {}
+        for communicator, _, node in each.collectives:
+            of_rank.setdefault(communicator, []).append(node)
+        own.append(of_rank)
+    used = sorted({communicator for of_rank in own for communicator in of_rank})
+    return {
+        number: [
+            own[rank].get(number, []) for rank in (groups.members[number - 1].tolist() if number else range(len(own)))
+        ]
+        for number in used
+    }
+
+
+def _check_messages(traces: Sequence[RankNodes], made: Sequence[RankMade]) -> None:
+    """Raises UserError for ranks and tags of which more messages are sent than received, or the other way round."""
+    sent = Counter((rank, to, tag) for rank, each in enumerate(made) for to, tag in each.sends)
+    received = Counter((source, rank, tag) for rank, each in enumerate(made) for source, tag in each.receives)
+    for key in sorted(sent.keys() | received.keys()):
+        if sent[key] != received[key]:
+            source, destination, tag = key
+            one, two = traces[source].file, traces[destination].file
+            raise UserError(
+                f"{one.path}: rank {one.rank} sends {sent[key]} messages with tag {tag} to rank {two.rank}, which "
+                f"receives {received[key]} ({two.path.name}); take the files of one run, whole"
+            )
+
+
+def _share_times(made: Sequence[RankMade], groups: Groups) -> int:
+    """Give each collective the shortest time that a member had: the others waited in it. How many have unequal
+    sizes."""
+    found: dict[tuple[int, int], list[tuple[np.ndarray, int, int]]] = {}
+    for each in made:
+        number: Counter[int] = Counter()
+        for communicator, row, node in each.collectives:
+            found.setdefault((communicator, number[communicator]), []).append((each.rows.rows, row, node.size))
+            number[communicator] += 1
+    unequal = 0
+    for instance in found.values():
+        times = [int(rows[row]["duration_ps"]) for rows, row, _ in instance]
+        least = min((time for time in times if time > 0), default=-1)
+        for rows, row, _ in instance:
+            rows[row]["duration_ps"] = least
+        unequal += len({size for _, _, size in instance}) > 1
+    return unequal
+
+
+def _kernels(kernels: Kernels) -> pa.Table:
+    names = [name for name, _, _ in kernels.number]
+    flops, size = (np.array([key[at] for key in kernels.number], np.float64) for at in (1, 2))
+    flops[flops < 0] = size[size < 0] = np.nan
+    return kernels_table(names, [int(KernelClass.other)] * len(names), [""] * len(names), flops, size)
+
+
+def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]) -> list[Note]:
+    first = traces[0].file.rank
+    renumbered = [each.file.rank for each in traces] != list(range(len(traces)))
+    without_value = sum(each.without_value for each in traces)
+    found = (
+        changes("ranks-missing", f"ranks are numbered anew from 0, as traces begin with rank {first} and are "
+                f"{len(traces)}: others have none", count=len(traces)) if renumbered else None,
+        informs("collectives-of-threads", f"{counts.twins} calls of collectives on threads communicate nothing: the "
+                "nodes of the GPU do", count=counts.twins),
+        informs("parents-missing", f"{counts.missing} nodes are required that the trace does not hold: nothing waits "
+                "for them", count=counts.missing),
+        changes("streams-assumed", f"{counts.without_stream} nodes of GPUs name no stream: there is one for kernels, "
+                "one for each process group, and one to and one from each rank for messages",
+                count=counts.without_stream),
+        changes("kernels-of-no-time", f"{counts.zero} kernels take 0 us in the trace, which has whole microseconds",
+                count=counts.zero, errs=Errs.short),
+        informs("kernels-by-shape", f"{counts.shaped} kernels have no times: they take what their operations and bytes "
+                "make of the target", count=counts.shaped),
+        changes("streams-joined", f"{counts.ordered} communications wait for the kernel that was launched before them, "
+                "as in PyTorch, and nothing waits for them: the trace has lost what does", count=counts.ordered),
+        changes("communication-unknown", f"{counts.typeless} communications tell no type or size: they take their "
+                "traced time, and wait for nobody", count=counts.typeless),
+        changes("partners-missing", f"{counts.partnerless} messages are to or from ranks without a trace: they take "
+                "their traced time", count=counts.partnerless),
+        informs("roots-assumed", f"{counts.rootless} collectives tell no root: it is the first member",
+                count=counts.rootless),
+        changes("memory-as-copies", f"{counts.memory} accesses to memory outside the GPU are copies to and from the "
+                "host", count=counts.memory),
+        informs("attributes-empty", f"{without_value} attributes have no value, and are left out",
+                count=without_value),
+        changes("run-times-assumed", f"schema {traces[0].schema} does not tell the unit of run times: it is taken as "
+                f"{'1 ns' if traces[0].schema == '0.0.1' else '1 us'}", count=len(traces))
+        if any(each.run_time_is_assumed for each in traces) else None,
+        _on_waits(made),
+    )  # fmt: skip
+    return [note for note in found if note is not None and note.count > 0]
+
+
+def _on_waits(made: Sequence[RankMade]) -> Note | None:
+    """What is to be said of times of collectives where no other rank tells which part is waiting."""
+    own = sum(int(each.rows.rows[row]["duration_ps"] > 0) for each in made for _, row, _ in each.collectives)
+    if len(made) > 1 or not own:
+        return None
+    text = f"{own} times of collectives are those of one rank, and hold what it waited for others"
+    return changes("waits-inside", text, count=own, errs=Errs.long)
+
+
+def _on_sizes(unequal: int) -> list[Note]:
+    if not unequal:
+        return []
+    text = f"{unequal} collectives have other sizes on some ranks: the largest is taken"
+    return [changes("sizes-unequal", text, count=unequal)]
