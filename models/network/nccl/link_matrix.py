@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,9 +19,13 @@ _CONTROL = re.compile(r"\x1b\[[0-9;]*m")
 _SWITCH_CLASS = "0x068000"
 
 
+@lru_cache(maxsize=64)
 def lanes_of(text: str) -> np.ndarray:
-    """int64[GPUs, GPUs]: NVLinks from each GPU to each other one. Raises ValueError for what is no such text."""
-    return _of_xml(text) if text.lstrip().startswith("<") else _of_table(text)
+    """int64[GPUs, GPUs]: NVLinks from each GPU to each other one, read-only. Raises ValueError for what is no
+    such text."""
+    lanes = _of_xml(text) if text.lstrip().startswith("<") else _of_table(text)
+    lanes.flags.writeable = False
+    return lanes
 
 
 def _of_table(text: str) -> np.ndarray:

@@ -6,7 +6,6 @@ Constants that NCCL's tuner has stand under ``tuner``, each with NCCL's own valu
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -52,7 +51,7 @@ class NvMesh(Strict):
             raise ValueError("topology: no NVLink joins two GPUs; leave nvlink out")
         return self
 
-    @cached_property
+    @property
     def lanes(self) -> np.ndarray:
         """int64[GPUs, GPUs]: NVLinks from each to each. Raises ValueError for a text that is neither."""
         return lanes_of(self.topology)

@@ -1,0 +1,42 @@
+"""Shipped clusters of GPUs: their GPUs are those of the targets they name, and links carry what data sheets say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from manyscale.models.network.nccl.fabric import Fabric
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.study.targets import build_machine, shipped_targets
+
+CLUSTERS = {"dgx1-v100": "v100", "dgx-a100": "a100", "dgx-h100": "h100", "p4de": "a100", "p5": "h100"}
+OF_DRIVER = ("names", "start_latency", "stream_gap")
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_gpus_are_those_of_the_target_that_the_sources_name(name: str) -> None:
+    own = load_yaml(shipped_targets()[name])
+    gpu = {key: value for key, value in own["node"]["gpu"].items() if key not in OF_DRIVER}
+    like = load_yaml(shipped_targets()[CLUSTERS[name]])["node"]["gpu"]
+    assert gpu == {key: value for key, value in like.items() if key not in OF_DRIVER}
+    assert own["sources"]["node.gpu"].startswith(f"as in {CLUSTERS[name]} ")
+
+
+@pytest.mark.parametrize(
+    ("name", "nvlink", "network"),
+    [  # NVIDIA's data sheets: GB/s of a GPU's NVLinks in both directions; Gbit/s of a node
+        ("dgx1-v100", 300, 400), ("dgx-a100", 600, 1600), ("dgx-h100", 900, 3200), ("p4de", 600, 400),
+        ("p5", 900, 3200),
+    ],
+)  # fmt: skip
+def test_links_carry_what_data_sheets_say(name: str, nvlink: float, network: float) -> None:
+    path = shipped_targets()[name]
+    fabric = Fabric.of(build_machine(load_yaml(path), str(path)))
+    assert fabric is not None
+    rate = 1e3 / fabric.link_ps_per_byte
+    of_node = rate[: fabric.first_pci].sum() / fabric.num_nodes
+    ends = 1 if fabric.pairs is None else 2  # a link between two GPUs is out of one and into the other
+    assert ends * of_node == pytest.approx(8 * nvlink)
+    nics = rate[fabric.first_nic : fabric.first_pod : 2]
+    assert nics.sum() / fabric.num_nodes * 8 == pytest.approx(network)
+    assert len(np.unique([fabric.link_name(link) for link in range(fabric.num_links)])) == fabric.num_links
