@@ -12,15 +12,20 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import OPTIONAL_LEVELS, SCHEMAS, Workload
 from manyscale.models.workload.columns import to_arrow
-from manyscale.models.workload.notes import informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs, percent
 from manyscale.runner.errors import UserError
 from manyscale.runner.study.workload import Repeat
+
+LEAST_OTHERS: Final = 3  # iterations that say what is usual
+LEAST_SHARE_MOVED: Final = 0.01  # of the loop's time, that is worth a word
+MAD_TO_DEVIATION: Final = 1.4826  # of normally distributed values
 
 
 @dataclass(frozen=True)
@@ -70,9 +75,9 @@ def repeat(workload: Workload, asked: Repeat, place: str) -> RepeatedWorkload:
     text = f"{traced} traced iterations were repeated to {asked.iterations}: the first, then the others in turn" + (
         f", each task instance's time drawn anew with a deviation of {asked.jitter:g}" if asked.jitter else ""
     )
-    note = informs("iterations-repeated", text)
+    notes = [informs("iterations-repeated", text), *_outliers(_compute_ps(workload, first, end), sequence)]
     return RepeatedWorkload(
-        workload.name, workload.num_ranks, tables, (*workload.notes, note), workload.source_format, base=workload,
+        workload.name, workload.num_ranks, tables, (*workload.notes, *notes), workload.source_format, base=workload,
         base_operation=base_operation.astype(np.int32), repetition=repetition.astype(np.int32), jitter=asked.jitter,
     )  # fmt: skip
 
@@ -81,6 +86,45 @@ def _sequence(traced: int, wanted: int) -> np.ndarray:
     """int64[wanted]: the traced iteration that each iteration is."""
     after = np.arange(wanted - 1)
     return np.concatenate(([0], 1 + after % (traced - 1) if traced > 1 else np.zeros(wanted - 1, np.int64)))
+
+
+def _compute_ps(workload: Workload, first: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """int64[ranks, traced iterations]: compute, as traced."""
+    rank, operation = workload.column("phases", "rank"), workload.column("phases", "operation_id").astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(workload.column("phases", "duration_ps"))))
+    span = int(np.diff(workload.rank_offsets).max(initial=0)) + 1
+    keys = rank * span + operation
+    begins = np.arange(len(first))[:, None] * span
+    found: np.ndarray = offsets[np.searchsorted(keys, begins + end)] - offsets[np.searchsorted(keys, begins + first)]
+    return found
+
+
+def _outliers(compute_ps: np.ndarray, sequence: np.ndarray) -> list[Note]:
+    """A note on each traced iteration whose time is unlike that of the others and was repeated: a rare event of the
+    traced run, such as a checkpoint or a disturbance of the system, that comes back each time. Times are those of the
+    rank that computes longest. Outlier: more than three median absolute deviations, scaled to a standard deviation,
+    from the median of the other iterations that are repeated (Leys et al., "Detecting outliers", Journal of
+    Experimental Social Psychology 49(4), 2013)."""
+    seconds = compute_ps.max(axis=0, initial=0) / 1e12
+    whole = seconds[sequence].sum()
+    repeated = np.arange(min(1, len(seconds) - 1), len(seconds))
+    notes = []
+    for each in repeated.tolist():
+        others, times = seconds[repeated[repeated != each]], int(np.count_nonzero(sequence == each)) - 1
+        if len(others) < LEAST_OTHERS or times < 1:
+            continue
+        usual = float(np.median(others))
+        spread = MAD_TO_DEVIATION * float(np.median(np.abs(others - usual)))
+        moved = times * (seconds[each] - usual)
+        if abs(seconds[each] - usual) <= 3 * spread or abs(moved) <= LEAST_SHARE_MOVED * whole:
+            continue
+        text = (
+            f"traced iteration {each} computes {seconds[each]:.4g} s, the others {usual:.4g} s (median), and comes "
+            f"{times + 1} times, not once: that makes the run about {abs(moved):.4g} s "
+            f"({percent(abs(moved) / (whole - moved))}) {'longer' if moved > 0 else 'shorter'}"
+        )
+        notes.append(changes("outlier-repeated", text, errs=Errs.long if moved > 0 else Errs.short))
+    return notes
 
 
 def _length(workload: Workload, rank: int) -> int:

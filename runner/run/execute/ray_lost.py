@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -19,7 +20,7 @@ from manyscale.runner.run.execute.ending import end_process
 from manyscale.runner.run.execute.ray_join import check_reachable
 
 CHECK_SECONDS: Final = 3.0
-MOST_MISSED: Final = 8  # in a row: 24 s of refusals, 48 s of silence; Ray gives up after 60 s
+MOST_MISSED: Final = 16  # in a row, of which silence counts twice: 48 s of either; Ray gives up after 60 s
 _KEPT: Final = "what is finished is kept: see that a cluster runs"
 _BROKEN: Final = ("Broken pipe", "Connection reset by peer", "End of file")
 _WAIT: Final = 'trap "" INT TERM HUP; read -r word; [ "$word" = over ] || printf "%s\\n" "$1" >&2'
@@ -56,8 +57,9 @@ class LastWords:
 
 
 class HeadWatch:
-    """Calls ``lost`` once the head at ``address`` has not answered ``MOST_MISSED`` times in a row. Checks are counted,
-    not seconds: this process may itself have been stopped."""
+    """Calls ``lost`` once the head at ``address`` has not answered for ``MOST_MISSED`` intervals in a row: one that is
+    started again needs some of them. Checks are counted, not seconds, since this process may itself have been stopped;
+    one that waits in vain for an answer takes an interval more than one that is refused."""
 
     def __init__(self, address: str, lost: Callable[[str], None] = end_process, seconds: float = CHECK_SECONDS) -> None:
         self._address, self._lost, self._seconds = address, lost, seconds
@@ -73,11 +75,12 @@ class HeadWatch:
     def _watch(self) -> None:
         missed = 0
         while not self._is_over.wait(self._seconds):
+            begin = time.monotonic()
             try:
                 check_reachable(self._address, self._seconds)
                 missed = 0
             except UserError:
-                missed += 1
-            if missed == MOST_MISSED and not self._is_over.is_set():
+                missed += 1 if time.monotonic() - begin < self._seconds / 2 else 2
+            if missed >= MOST_MISSED and not self._is_over.is_set():
                 self._lost(f"{self._address}: the head of the Ray cluster does not answer any more; {_KEPT}")
                 return

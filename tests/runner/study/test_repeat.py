@@ -86,6 +86,39 @@ def test_traces_without_a_main_loop_are_refused():
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize(
+    ("times_ms", "iterations", "words"),
+    [
+        # 0 1 2 3 4 5 1 2 3 4 5 take 2 + 2 * 7 = 16 ms; with 1 ms in place of the second 3 ms they would take 14
+        (
+            [2, 1, 3, 1, 1, 1],
+            11,
+            "computes 0.003 s, the others 0.001 s (median), and comes 2 times, not once: that makes the run about "
+            "0.002 s (14.3 %) longer",
+        ),
+        ([2, 4, 1, 4, 4, 4], 11, "traced iteration 2 computes 0.001 s, the others 0.004 s (median)"),
+        ([9, 1, 1, 1, 1, 1], 11, ""),  # the first is not repeated
+        ([2, 1, 3, 1, 1, 1], 6, ""),  # nothing is
+        ([2, 1.0, 1.2, 1.4, 0.9, 1.1], 11, ""),  # 0.7 of the scaled deviation, 0.3 of the median
+        ([2, 1, 3, 1], 7, ""),  # two others do not say what is usual
+    ],
+)  # fmt: skip
+def test_an_outlier_that_is_repeated_is_told_with_what_it_does(times_ms, iterations, words):
+    recorder = Recorder(lap_ps=0)
+    for number, each in enumerate(times_ms):
+        begin = {"first_operation_id": recorder.operation_id, "first_event_id": 0}
+        recorder.lap_ps = round(each * 1e9)
+        recorder.operation()
+        end = {"end_operation_id": recorder.operation_id, "end_event_id": 0}
+        recorder.rows["iterations"].append({"iteration": number, **begin, **end, "annotated": True})
+    more = repeat(recorder.workload(), Repeat(iterations=iterations), "trace")
+    found = [note for note in more.notes if note.code == "outlier-repeated"]
+    assert len(found) == bool(words)
+    assert words in "".join(note.text for note in found)
+    assert all(note.errs == ("too long" if "longer" in note.text else "too short") for note in found)
+
+
+@pytest.mark.theory
 @pytest.mark.parametrize(("cores", "expected_ms"), [(1, 3 + 3 * 1 + 0.5), (2, 1.5 + 3 * 0.5 + 0.5)])
 def test_an_iteration_ends_with_its_own_tasks_however_often_it_is_repeated(tmp_path, cores, expected_ms):
     """Each iteration is an operation and then two tasks: of 1.5 ms in the first, of 0.5 ms in the second, which comes

@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from manyscale.runner.errors import LostClusterError
+from manyscale.runner.errors import LostClusterError, UserError
+from manyscale.runner.run.execute import ray_lost
 from manyscale.runner.run.execute.ray_lost import MOST_MISSED, HeadWatch, told_if_lost
 
 
@@ -91,7 +93,7 @@ def test_a_lost_head_is_told_once_and_a_living_one_is_not(head: Head) -> None:
         told.append(text)
         was_told.set()
 
-    watch = HeadWatch(head.address, lost, 0.1)
+    watch = HeadWatch(head.address, lost, 0.05)
     assert head.was_asked.wait(30)
     assert told == []
     head.close()
@@ -104,8 +106,40 @@ def test_a_lost_head_is_told_once_and_a_living_one_is_not(head: Head) -> None:
 
 def test_nothing_is_told_of_a_head_that_is_left(head: Head) -> None:
     told: list[str] = []
-    watch = HeadWatch(head.address, told.append, 0.1)
+    watch = HeadWatch(head.address, told.append, 0.05)
     assert head.was_asked.wait(30)
     watch.close()
     head.close()
     assert told == []
+
+
+@pytest.mark.parametrize(
+    ("missed", "seconds", "is_lost"), [(15, 0.0, False), (16, 0.0, True), (7, 3.0, False), (8, 3.0, True)]
+)
+def test_a_head_that_is_started_again_is_waited_for(
+    missed: int, seconds: float, is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """48 s of refusals, which come at once, or of silence for 3 s; 3 s lie between checks. Ray gives up after 60 s."""
+    told: list[str] = []
+    now = 0.0
+    checks = iter(range(missed))
+
+    def check(_address: str, _seconds: float) -> None:
+        nonlocal now
+        if next(checks, None) is None:
+            watch._is_over.set()
+            return
+        now += seconds
+        raise UserError("does not answer")
+
+    class NoWait(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            return self.is_set()
+
+    monkeypatch.setattr(ray_lost, "check_reachable", check)
+    monkeypatch.setattr(ray_lost, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(threading.Thread, "start", lambda _thread: None)
+    watch = HeadWatch("here:1", told.append, 3.0)
+    watch._is_over = NoWait()
+    watch._watch()
+    assert bool(told) is is_lost
