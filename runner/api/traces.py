@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from manyscale.runner.run.extrapolation.quality import Extrapolation
+    from manyscale.runner.run.extrapolation.roles.result import Scaled
     from manyscale.runner.run.questions.iterations import IterationFigures
     from manyscale.sampling.phases.burst_clusters import BurstClusters
 
@@ -74,22 +75,28 @@ class TraceResult(Answer):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ExtrapolateResult(TraceResult):
-    """A workload for more ranks than were traced, and what its trends say (``found``)."""
+    """A workload for more ranks than were traced, and what is known of it (``found``): trends of several traces, or
+    groups and speeds of a trace of GPUs."""
 
-    found: Extrapolation | None = None
+    found: Extrapolation | Scaled | None = None
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """The content of ``extrapolation.json``: trends, their intervals, checks on the smaller traces."""
-        from manyscale.runner.run.extrapolation.quality import figures
-
-        return figures(self.found) if self.found is not None else {}
+        """The content of ``extrapolation.json``: trends, their intervals and checks on the smaller traces; or groups,
+        spread of speeds and stragglers."""
+        return {} if self.found is None else _words(self.found).figures(self.found)
 
     def summary(self) -> str:
         """The table to read, as the command prints it."""
-        from manyscale.runner.run.extrapolation.quality import printed
+        return "" if self.found is None else _words(self.found).printed(self.found)
 
-        return printed(self.found) if self.found is not None else ""
+
+def _words(found: Extrapolation | Scaled) -> Any:
+    """The module that says what was found."""
+    from manyscale.runner.run.extrapolation import quality
+    from manyscale.runner.run.extrapolation.roles import report
+
+    return quality if isinstance(found, quality.Extrapolation) else report
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -358,44 +365,78 @@ def _left_out(workload: Workload, form: str) -> list[Note]:
 
 def extrapolate(
     traces: Sequence[TraceLike],
-    ranks: int,
+    ranks: int | None = None,
     output: Output = None,
     *,
     grid: Sequence[int] | None = None,
+    groups: Mapping[str, int] | None = None,
+    traced: Mapping[str, int] | None = None,
+    roles: Mapping[int, int] | None = None,
+    spread: Literal["fitted", "measured", "none"] = "fitted",
+    seed: int = 0,
     format: str = "auto",
     progress: Progress = False,
 ) -> ExtrapolateResult:
-    """Make a workload for more ``ranks`` than were traced, from traces of one program on different numbers of ranks.
-    ``grid``: its shape, the first number varies fastest (default: as the largest trace's). Raises UserError."""
+    """Make a workload for more ``ranks`` than were traced: from traces of one program on different numbers of ranks,
+    or, with ``groups`` or ``roles``, from one trace of ranks that drive GPUs.
+
+    ``grid``: the shape, the first number varies fastest (default: as the largest trace's). ``groups``: sizes of groups
+    such as dp, tp, pp, the first varies fastest (what is not named keeps its size); ``traced``: those of the trace
+    (default: as its communicators say); ``roles``: ranks of the trace that are missing, and after whom they take;
+    ``spread``: how speeds of new ranks are drawn, by ``seed``. Raises UserError.
+    """
     import json
 
     from manyscale.runner.readers import workload_folder
-    from manyscale.runner.run.extrapolation import extrapolation
-    from manyscale.runner.run.extrapolation.quality import figures
     from manyscale.runner.study.traces import read_workload as read_choice
 
-    given = [traces] if isinstance(traces, str | PathLike) else list(traces)
-    if not 1 <= ranks <= MAX_RANKS:
-        raise UserError(f"--ranks {ranks}: between 1 and {MAX_RANKS} can be replayed")
-    if len(given) < 2:
-        first = fspath(given[0]) if given else "extrapolate"
-        raise UserError(f"{first}: one trace has no trend; give traces of two or more numbers of ranks")
-    shape = None if grid is None else _shape(grid)
-    paths = [fspath(each) for each in given]
+    paths = [fspath(each) for each in ([traces] if isinstance(traces, str | PathLike) else traces)]
+    by_roles = bool(groups or traced or roles)
+    _refuse_request(paths, ranks, grid, by_roles)
     read: list[tuple[str, Workload]] = []
     with watched(progress) as show:
         for path in paths:
             show(len(read), len(paths), "reading")
             read.append((path, read_choice(WorkloadChoice(path=path, format=format))))
         show(0, 0, "extrapolating")
-        found = extrapolation(read, ranks, shape)
+        found: Extrapolation | Scaled
+        if by_roles:
+            from manyscale.runner.run.extrapolation.roles import scaled
+            from manyscale.runner.run.extrapolation.roles.wanted import Wanted
+
+            found = scaled(*read[0], Wanted(ranks, groups or {}, traced, roles or {}, spread, seed))
+            workload = found.workload
+        else:
+            from manyscale.runner.run.extrapolation import extrapolation
+
+            found = extrapolation(read, ranks or 0, None if grid is None else _shape(grid))
+            workload = found.result.workload
     scratch = Scratch() if output is None else None
     wanted = scratch.path / "extrapolation" if scratch else place(output)[0]
-    workload = found.result.workload
     with rundir.new_results(wanted, "extrapolation") as directory:
-        rundir.write_atomically(directory / EXTRAPOLATION, json.dumps(figures(found), indent=1) + "\n")
+        rundir.write_atomically(directory / EXTRAPOLATION, json.dumps(_words(found).figures(found), indent=1) + "\n")
         workload_folder.write(workload, directory)
     return ExtrapolateResult(workload, Folder(directory, scratch), workload.notes, found=found)
+
+
+def _refuse_request(paths: Sequence[str], ranks: int | None, grid: Sequence[int] | None, by_roles: bool) -> None:
+    """What can be told before a trace is read."""
+    first = paths[0] if paths else "extrapolate"
+    if ranks is not None and not 1 <= ranks <= MAX_RANKS:
+        raise UserError(f"--ranks {ranks}: between 1 and {MAX_RANKS} can be replayed")
+    if by_roles:
+        if len(paths) != 1:
+            raise UserError(f"{first}: --groups, --traced and --role are for one trace; there are {len(paths)}")
+        if grid is not None:
+            raise UserError("--grid: groups say how ranks are laid out; leave it out, or --groups, --traced and --role")
+        return
+    if len(paths) < 2:
+        raise UserError(
+            f"{first}: one trace has no trend; give traces of two or more numbers of ranks, or, of a trace of GPUs, "
+            "--groups"
+        )
+    if ranks is None:
+        raise UserError("--ranks: must be given")
 
 
 def _shape(grid: Sequence[int]) -> tuple[int, int, int]:
