@@ -26,6 +26,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "paraver": "manyscale.runner.readers.paraver",
         "dumpi": "manyscale.runner.readers.dumpi",
         "otf2": "manyscale.runner.readers.otf2",
+        "kineto": "manyscale.runner.readers.kineto",
         "raw-trace": "manyscale.runner.readers.raw_trace",
         "qemu-trace": "manyscale.runner.readers.qemu_trace",
         "lackey": "manyscale.runner.readers.lackey",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import chakra_files
 import cuda_records
+import kineto_traces
 import numpy as np
 
 from manyscale.runner import shipped
@@ -166,6 +167,7 @@ SAMPLES: dict[str, Callable[[Path], Path]] = {
     "paraver": kept("paraver/test1.prv"),
     "dumpi": dumpi,
     "otf2": kept("otf2/pipit-ping-pong"),
+    "kineto": kineto_traces.two_ranks,
     "raw-trace": raw,
     "qemu-trace": qemu,
     "lackey": kept("detail/bs16_O1.lk.xz"),

@@ -1,0 +1,101 @@
+"""Events of a Chrome trace by Kineto (PyTorch's profiler), as they stand in its JSON: only what is read of them is
+built, by msgspec. A file that is no JSON by the book (a number ``NaN``) is read by Python's own parser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from manyscale.runner.errors import UserError
+
+
+class Args(msgspec.Struct, gc=False):
+    """Arguments of an event. Numbers may be written as text, by some versions."""
+
+    correlation: Any = None
+    stream: Any = None
+    device: Any = None
+    bytes: Any = None
+    external: Any = msgspec.field(name="External id", default=None)
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default_factory=msgspec.Raw)
+    types: msgspec.Raw = msgspec.field(name="Input type", default_factory=msgspec.Raw)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    in_elements: Any = msgspec.field(name="In msg nelems", default=None)
+    out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
+    group_size: Any = msgspec.field(name="Group size", default=None)
+    element_type: Any = msgspec.field(name="dtype", default=None)
+    in_split: Any = msgspec.field(name="In split size", default=None)
+    out_split: Any = msgspec.field(name="Out split size", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    purpose: Any = msgspec.field(name="Process Group Description", default=None)
+    members: Any = msgspec.field(name="Process Group Ranks", default=None)
+    first_member: Any = msgspec.field(name="Global rank start", default=None)
+    member_stride: Any = msgspec.field(name="Global rank stride", default=None)
+    source: Any = msgspec.field(name="Src Rank", default=None)
+    destination: Any = msgspec.field(name="Dst Rank", default=None)
+    graph: Any = msgspec.field(name="graph id", default=None)
+    awaited_stream: Any = msgspec.field(name="wait_on_stream", default=None)
+    recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+
+
+class Event(msgspec.Struct, gc=False):
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+    args: Args | None = None
+
+
+class Document(msgspec.Struct):
+    """A trace, or (``nodes``) a host execution trace."""
+
+    traceEvents: list[Event] | None = None  # noqa: N815 - as the file has it
+    deviceProperties: Any = None  # noqa: N815
+    distributedInfo: Any = None  # noqa: N815
+    baseTimeNanoseconds: Any = None  # noqa: N815
+    schema: Any = None
+    pid: Any = None
+    nodes: list[msgspec.Raw] | None = None
+
+
+_DOCUMENT: Final = msgspec.json.Decoder(Document)
+_LIST: Final = msgspec.json.Decoder(list[Event])
+
+
+def decoded(content: bytes, place: str) -> Document:
+    """A file's content. Raises UserError."""
+    try:
+        if content.lstrip()[:1] == b"[":
+            return Document(_LIST.decode(content))
+        return _DOCUMENT.decode(content)
+    except msgspec.MsgspecError as error:
+        first: Exception = error
+    except UnicodeDecodeError as error:
+        first = error
+    try:
+        found = json.loads(content.decode(errors="replace"))
+        return _DOCUMENT.decode(msgspec.json.encode({"traceEvents": found} if isinstance(found, list) else found))
+    except json.JSONDecodeError as error:
+        text = content.rstrip()
+        if error.pos >= len(text) - 1 or error.msg.startswith("Unterminated"):
+            raise UserError(
+                f"{place}: line {error.lineno}: the JSON ends in the middle; the trace was cut: export or copy it again"
+            ) from None
+        raise UserError(f"{place}: line {error.lineno}: is no JSON ({error.msg}); export the trace again") from None
+    except (msgspec.MsgspecError, RecursionError):
+        raise UserError(f"{place}: is no trace of Kineto ({first}); export it by torch.profiler") from None
+
+
+def number(value: Any, otherwise: int) -> int:
+    """A whole number, whatever it is written as."""
+    if type(value) is int:
+        return value
+    try:
+        return int(value, 0) if isinstance(value, str) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return otherwise

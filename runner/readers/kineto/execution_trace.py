@@ -1,0 +1,97 @@
+"""The collectives of a PyTorch host execution trace, which holds no times: schemas 1.0.1 (``inputs`` is a list) to
+1.1.1-chakra.0.0.4 (``inputs.values``; from 1.1.0 attributes name what is sent)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.kineto.collectives import Told, element_bytes, kind_of, numbers
+from manyscale.runner.readers.kineto.events import Document, number
+
+_RECORD: Final = b"record_param_comms"
+
+
+@dataclass(frozen=True)
+class HostTrace:
+    """``collectives`` in the order in which the rank called them; ``process``: its number on its machine, -1 unknown;
+    ``device``: the GPU that they name most, -1 for none."""
+
+    place: str
+    collectives: tuple[Told, ...]
+    process: int
+    device: int
+
+
+def collectives_of(document: Document, place: str) -> HostTrace:
+    """Raises UserError."""
+    found: list[tuple[int, Told]] = []
+    devices: list[int] = []
+    for raw in document.nodes or ():
+        if _RECORD not in bytes(raw):
+            continue
+        try:
+            node = msgspec.json.decode(raw)
+            values = node["inputs"]["values"] if isinstance(node["inputs"], dict) else node["inputs"]
+            outputs = node["outputs"]["values"] if isinstance(node["outputs"], dict) else node["outputs"]
+            attributes = {each["name"]: each["value"] for each in node.get("attrs", ())}
+            order = number(attributes.get("rf_id", node.get("rf_id")), 0)
+            told = _told(values, outputs, attributes, devices)
+        except (msgspec.MsgspecError, KeyError, TypeError, IndexError, AttributeError):
+            raise UserError(
+                f"{place}: a record of a collective is not as PyTorch writes it: {bytes(raw)[:80]!r}"
+            ) from None
+        if told is not None:
+            found.append((order, told))
+    found.sort(key=lambda each: each[0])
+    device = max(set(devices), key=devices.count) if devices else -1
+    return HostTrace(place, tuple(told for _, told in found), -1, device)
+
+
+def _told(values: list[Any], outputs: list[Any], attributes: dict[str, Any], devices: list[int]) -> Told | None:
+    names = [at for at, each in enumerate(values) if isinstance(each, str)]
+    if not names:
+        return None
+    at = names[-1] if len(names) == 1 else next(each for each in names if kind_of(values[each]) or each == names[-1])
+    kind = kind_of(values[at])
+    if kind is None or at == 0:
+        return None
+    sent, size = _tensors(values[0], devices)
+    received, _ = _tensors(outputs[0] if outputs else None, [])
+    splits = [numbers(each) for each in values[at + 1 : at + 3]]
+    group = next((each for each in values[1:at] if isinstance(each, list)), None)
+    first, stride, members = (number(each, -1) for each in (*values[at + 3 : at + 6], -1, -1, -1)[:3])
+    told = Told(
+        kind, sent, received, size, splits[0] if splits else (), splits[1] if len(splits) > 1 else (),
+        str(group[0]) if group else str(values[2]) if at >= 3 else "",
+        str(group[1]) if group and len(group) > 1 else "",
+        tuple(range(first, first + stride * members, stride)) if first >= 0 and stride > 0 and members > 0 else (),
+        max(members, 0),
+    )  # fmt: skip
+    if "in_msg_nelems" in attributes:
+        told = replace(
+            told,
+            sent=number(attributes["in_msg_nelems"], told.sent),
+            received=number(attributes.get("out_msg_nelems"), told.received),
+            element_bytes=element_bytes(str(attributes.get("dtype", ""))),
+        )
+    return told
+
+
+def _tensors(value: Any, devices: list[int]) -> tuple[int, int]:
+    """Elements and bytes of one of a tensor (identity, storage, offset, elements, bytes of one, device), or a list of
+    them."""
+    if not isinstance(value, list) or not value:
+        return -1, -1
+    if isinstance(value[0], list):
+        found = [_tensors(each, devices) for each in value]
+        return sum(elements for elements, _ in found), found[0][1]
+    if len(value) < 6:
+        return -1, -1
+    device = str(value[5])
+    if device.startswith("cuda:"):
+        devices.append(number(device[5:], 0))
+    return number(value[3], -1), number(value[4], -1)

@@ -1,0 +1,190 @@
+"""What a rank's host gives its GPU, and where it waits, as rows of its threads.
+
+A row stands where its call has its effect: what is given at the end of its call, or when it begins if it did so
+before; a wait where its call begins. All CPU time before, that of calls in it, is the thread's own, and goes on where
+a wait ended in the trace: when what it waited for was done. So what waits takes is never in a row: whoever replays the
+rows computes it anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
+from manyscale.runner.readers.kineto.calls import OTHER, by_name, is_pageable, kind_of_call, waits_by_itself
+from manyscale.runner.readers.kineto.trace import Trace
+
+_G: Final = GpuOperationKind
+MARKER: Final = -1  # kind of a row that is nothing to the GPU
+NOTHING: Final = -1
+FAR: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Rows:
+    """int64 columns. ``order``, then ``second``: of the rows of a rank; ``thread``: number in the trace; ``at``: where
+    the CPU time before the row ends; ``until``: from where the thread goes on behind it; ``kind``: GpuOperationKind or
+    MARKER; ``given``: what of the trace it is, or NOTHING; ``stream``, ``device``, ``bytes``, ``event``, ``flags``."""
+
+    order: np.ndarray
+    second: np.ndarray
+    thread: np.ndarray
+    at: np.ndarray
+    until: np.ndarray
+    kind: np.ndarray
+    given: np.ndarray
+    stream: np.ndarray
+    device: np.ndarray
+    bytes: np.ndarray
+    event: np.ndarray
+    flags: np.ndarray
+    duration: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, chosen: np.ndarray) -> Rows:
+        return Rows(**{name: values[chosen] for name, values in vars(self).items()})
+
+    def sorted(self) -> Rows:
+        return self[np.lexsort((self.second, self.order))]
+
+
+def rows(count: int, **columns: np.ndarray | int) -> Rows:
+    """``order`` is ``at`` and ``until`` is ``at`` unless given."""
+    known: dict[str, np.ndarray] = {
+        name: np.broadcast_to(np.asarray(values, np.int64), count) for name, values in columns.items()
+    }
+    nothing = np.zeros(count, np.int64)
+    known.setdefault("order", known["at"])
+    known.setdefault("until", known["at"])
+    for name in ("given", "duration"):
+        known.setdefault(name, nothing - 1)
+    return Rows(**{name: known.get(name, nothing).astype(np.int64) for name in Rows.__annotations__})
+
+
+def joined(*parts: Rows) -> Rows:
+    return Rows(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__annotations__})
+
+
+@dataclass(frozen=True)
+class Made:
+    """``rows`` of what has a call; ``call`` int64[things given]: the call of each, NOTHING where the trace has none;
+    ``at`` int64[things given]: where it was given."""
+
+    rows: Rows
+    call: np.ndarray
+    at: np.ndarray
+
+
+def made(trace: Trace) -> Made:
+    """What calls gave."""
+    call = _calls(trace)
+    has = call >= 0
+    begin, end = trace.given.begin, trace.given.end
+    calls = trace.calls
+    called = np.where(has, calls.begin[call], begin) if len(calls) else begin
+    returned = np.where(has, calls.end[call], begin) if len(calls) else begin
+    waits = _waits(trace, call)
+    at = np.minimum(returned, np.maximum(begin, called))
+    # a call that waits gives its copy as late as one that found nothing to wait for
+    lead = np.where(waits, begin - called, FAR)
+    others = (returned - called)[has & ~waits]
+    most = int(lead.min(initial=FAR))
+    most = min(most, int(np.median(others))) if len(others) else most
+    at = np.where(waits, np.minimum(called + np.clip(lead, 0, max(most, 0)), returned), at)
+    until = np.where(waits, np.clip(end, at, returned), at)
+    mine = np.flatnonzero(has)
+    is_copy = np.isin(trace.kind, (_G.copy_to_device, _G.copy_to_host))
+    pageable = is_copy & (by_name(trace.names, trace.given.name, is_pageable) > 0)
+    flags = np.where(waits, int(GpuFlag.waits), 0) + np.where(pageable, int(GpuFlag.pageable), 0)
+    flags += int(GpuFlag.non_blocking)
+    found = rows(
+        len(mine),
+        at=at[mine],
+        until=until[mine],
+        thread=calls.thread[call[mine]] if len(calls) else 0,
+        kind=trace.kind[mine],
+        given=mine,
+        stream=trace.stream[mine],
+        device=trace.device[mine],
+        bytes=trace.bytes[mine],
+        flags=flags[mine],
+        duration=(end - begin)[mine],
+        second=0,
+    )
+    return Made(found, call, at)
+
+
+def _calls(trace: Trace) -> np.ndarray:
+    """int64[things given]: the call that gave each, the outermost of several with its correlation."""
+    if not len(trace.calls):
+        return np.full(len(trace.given), NOTHING)
+    length = trace.calls.end - trace.calls.begin
+    order = np.lexsort((length, trace.call_correlation))
+    known = trace.call_correlation[order]
+    at = np.searchsorted(known, trace.correlation, "right") - 1
+    found = (at >= 0) & (known[np.maximum(at, 0)] == trace.correlation) & (trace.correlation > 0)
+    return np.where(found, order[np.maximum(at, 0)], NOTHING)
+
+
+def _waits(trace: Trace, call: np.ndarray) -> np.ndarray:
+    """bool[things given]: copies whose calls return when they are done. Of asynchronous ones it is those to memory of
+    the host that is not page-locked (CUDA Runtime API, "API synchronization behavior")."""
+    is_copy = np.isin(trace.kind, (_G.copy_to_device, _G.copy_to_host, _G.copy_on_device, _G.copy_on_host))
+    is_copy &= call >= 0
+    found = np.zeros(len(call), np.bool_)
+    if is_copy.any():
+        by_call = by_name(trace.names, trace.calls.name[call[is_copy]], waits_by_itself) > 0
+        to_host = (trace.kind[is_copy] == _G.copy_to_host) & (
+            by_name(trace.names, trace.given.name[is_copy], is_pageable) > 0
+        )
+        found[is_copy] = by_call | to_host
+    return found
+
+
+def before_window(trace: Trace, found: Made, thread: int) -> tuple[Rows, int, int]:
+    """Rows of what has no call: given before the trace began (nothing before it in its stream has a call either), or by
+    a call that was not recorded; and how many of each. Before the first of a stream stands what the stream still had to
+    do when the trace began, which is not known."""
+    alone = np.flatnonzero(found.call < 0)
+    if not len(alone):
+        return rows(0, at=0, kind=0, thread=0), 0, 0
+    begin, stream = trace.given.begin, trace.stream
+    first_called: dict[int, int] = {}
+    with_call = found.call >= 0
+    for each in np.unique(stream[alone]).tolist():
+        own = begin[with_call & (stream == each)]
+        first_called[each] = int(own.min()) if len(own) else FAR
+    early = begin[alone] < np.array([first_called[each] for each in stream[alone].tolist()], np.int64)
+    start = trace.begin
+    parts = [
+        rows(
+            len(alone),
+            at=np.where(early, start, begin[alone]),
+            thread=thread,
+            kind=trace.kind[alone],
+            given=alone,
+            stream=stream[alone],
+            device=trace.device[alone],
+            bytes=trace.bytes[alone],
+            flags=int(GpuFlag.non_blocking),
+            duration=(trace.given.end - begin)[alone],
+            second=-1,
+        )
+    ]
+    for each in np.unique(stream[alone[early]]).tolist():
+        ahead = alone[early & (stream[alone] == each)]
+        wait = int(begin[ahead].min()) - start
+        if wait > 0:
+            parts.append(rows(1, at=start, thread=thread, kind=int(_G.launch), stream=each, second=-2, duration=wait,
+                              device=trace.device[ahead[:1]], flags=int(GpuFlag.non_blocking)))  # fmt: skip
+    return joined(*parts), int(early.sum()), int((~early).sum())
+
+
+def call_kinds(trace: Trace) -> np.ndarray:
+    """int64[calls]: GpuOperationKind of those that wait or record, else OTHER."""
+    return by_name(trace.names, trace.calls.name, kind_of_call) if len(trace.calls) else np.zeros(0, np.int64) + OTHER

@@ -1,0 +1,181 @@
+"""Collectives of ranks as those of process groups: which belong together, how long they took, and whether ranks agree.
+
+The k-th collective of a group at one rank is the k-th at all others. NCCL's kernel of a rank that comes early spins
+until the last rank has come, and all end together: the true time of a collective is the least over its ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.workload import OperationKind
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.kineto.collectives import Told
+
+_K: Final = OperationKind
+_SIZED_ALIKE: Final = (_K.allreduce, _K.bcast, _K.reduce, _K.allgather, _K.reduce_scatter, _K.alltoall)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A rank of the traces: its ``place`` (file), its number in the ``world`` of the job, and what is told of each of
+    its collectives (None: it is a message whose partner is not known), with their ``stream``, ``begin`` and ``end``."""
+
+    place: str
+    number: int
+    told: tuple[Told, ...]
+    stream: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    groups: tuple[tuple[str, str, tuple[int, ...]], ...]  # name, purpose, world ranks
+
+
+@dataclass(frozen=True)
+class Group:
+    """``members``: indices of ranks, in the group's order; ``collectives`` of each member: which of its own, k-th by
+    k-th. ``size``: of all ranks of the group, traced or not; ``name``: what it is for, or what it is called."""
+
+    name: str
+    members: tuple[int, ...]
+    collectives: np.ndarray  # int64[members, k]
+    size: int
+    is_assumed: bool
+
+
+def groups_of(ranks: Sequence[Member], world: int) -> list[Group]:
+    """Groups, by their first rank and first collective. Raises UserError where ranks have other numbers of a group's
+    collectives."""
+    index = {rank.number: at for at, rank in enumerate(ranks)}
+    every = tuple(range(len(ranks)))
+    found: dict[tuple[object, ...], dict[int, list[int]]] = {}
+    described: dict[tuple[object, ...], tuple[str, tuple[int, ...], int, bool]] = {}
+    for at, rank in enumerate(ranks):
+        configured = {name: (purpose, members) for name, purpose, members in rank.groups}
+        unnamed: dict[object, int] = {}
+        for number, told in enumerate(rank.told):
+            purpose, members = told.purpose, told.members
+            if told.group in configured:
+                purpose = purpose or configured[told.group][0]
+                members = members or configured[told.group][1]
+            if members:
+                key: tuple[object, ...] = ("ranks", members, told.group)
+                mine = tuple(index[each] for each in members if each in index)
+                described[key] = purpose or told.group, mine, len(members), False
+            else:  # which of the rank's groups it is, by the order in which they are first used
+                own = told.group or int(rank.stream[number])
+                key = ("order", unnamed.setdefault(own, len(unnamed)))
+                described[key] = purpose or f"group {unnamed[own]}", every, max(told.size, world, len(ranks)), True
+            found.setdefault(key, {}).setdefault(at, []).append(number)
+    groups = []
+    for key, of in found.items():
+        name, members, size, assumed = described[key]
+        if assumed and len(described) > 1:
+            members = tuple(each for each in members if each in of)
+        for each in members:
+            of.setdefault(each, [])
+        _check_numbers(name, ranks, members, of)
+        groups.append(Group(name, members, np.array([of[each] for each in members], np.int64), size, assumed))
+    groups.sort(key=lambda each: (each.members, int(each.collectives[0, 0])))
+    for group in groups:
+        _check(group, ranks)
+    return groups
+
+
+def _check_numbers(name: str, ranks: Sequence[Member], members: Sequence[int], of: dict[int, list[int]]) -> None:
+    counts = {each: len(of[each]) for each in members}
+    if len(set(counts.values())) <= 1:
+        return
+    fewest, most = min(counts, key=lambda each: counts[each]), max(counts, key=lambda each: counts[each])
+    few, many = ([ranks[each].told[k] for k in of[each]] for each in (fewest, most))
+    differs = next((k for k, (a, b) in enumerate(zip(few, many, strict=False)) if not _alike(a, b)), len(few))
+    at = f"rank {ranks[most].number}'s is {_said(many[differs])}" if differs < len(many) else "there"
+    one = f"rank {ranks[fewest].number}'s {_said(few[differs])}" if differs < len(few) else "the other has none"
+    raise UserError(
+        f"{ranks[fewest].place}: group {name!r}: rank {ranks[fewest].number} has {counts[fewest]} collectives, rank "
+        f"{ranks[most].number} {counts[most]}; they differ first at number {differs + 1}: {at}, {one}; give traces of "
+        "the same steps of all ranks"
+    )
+
+
+def _alike(one: Told, other: Told) -> bool:
+    if one.kind is not None and other.kind is not None and one.kind != other.kind:
+        return False
+    if one.kind in _SIZED_ALIKE and one.is_sized and other.is_sized and not (one.sends or other.sends):
+        return one.sent * one.element_bytes == other.sent * other.element_bytes or one.kind == _K.alltoall
+    return True
+
+
+def _said(told: Told) -> str:
+    kind = "SendRecv" if told.kind is None else told.kind.name
+    return f"{kind} of {told.sent * told.element_bytes} bytes" if told.is_sized else kind
+
+
+def _check(group: Group, ranks: Sequence[Member]) -> None:
+    """Ranks agree on kinds and sizes, and what one sends to another is what that one receives of it."""
+    first = ranks[group.members[0]]
+    for k in range(group.collectives.shape[1]):
+        every = [ranks[rank].told[group.collectives[at, k]] for at, rank in enumerate(group.members)]
+        for rank, told in zip(group.members, every, strict=True):
+            if not _alike(every[0], told):
+                raise UserError(
+                    f"{ranks[rank].place}: group {group.name!r}: collective {k + 1} is {_said(told)} at rank "
+                    f"{ranks[rank].number} and {_said(every[0])} at rank {first.number}; are the traces of one job?"
+                )
+        _check_splits(group, ranks, k, every)
+
+
+def _check_splits(group: Group, ranks: Sequence[Member], k: int, every: Sequence[Told]) -> None:
+    if len(group.members) != group.size or any(
+        len(each.sends) != group.size or len(each.receives) != group.size for each in every
+    ):
+        return
+    sends = np.array([each.sends for each in every], np.int64)
+    receives = np.array([each.receives for each in every], np.int64)
+    wrong = np.argwhere(sends != receives.T)
+    if len(wrong):
+        a, b = wrong[0].tolist()
+        one, other = ranks[group.members[a]], ranks[group.members[b]]
+        raise UserError(
+            f"{one.place}: group {group.name!r}: collective {k + 1}: rank {one.number} sends {sends[a, b]} elements to "
+            f"rank {other.number}, which receives {receives[b, a]}; are the traces of one step?"
+        )
+
+
+def true_times(group: Group, ranks: Sequence[Member]) -> np.ndarray:
+    """int64[k]: the least time of each collective over the members that were traced."""
+    return np.min(
+        [
+            ranks[rank].end[own] - ranks[rank].begin[own]
+            for rank, own in zip(group.members, group.collectives, strict=True)
+        ],
+        axis=0,
+    )
+
+
+def clock_offsets(groups: Sequence[Group], ranks: Sequence[Member]) -> np.ndarray:
+    """int64[ranks]: how far the clock of each rank is ahead of the first one's, as the ends of collectives tell: the
+    median over those that both took part in, along the groups with the most collectives first."""
+    offset = np.zeros(len(ranks), np.int64)
+    reached = [False] * len(ranks)
+    whole = [each for each in groups if len(each.members) > 1 and each.collectives.shape[1]]
+    for root in range(len(ranks)):
+        if reached[root]:
+            continue
+        reached[root], waiting = True, [root]
+        while waiting:
+            at = waiting.pop()
+            for group in whole:
+                if at not in group.members:
+                    continue
+                mine = ranks[at].end[group.collectives[group.members.index(at)]]
+                for place, other in enumerate(group.members):
+                    if not reached[other]:
+                        theirs = ranks[other].end[group.collectives[place]]
+                        offset[other] = offset[at] + int(np.median(theirs - mine))
+                        reached[other] = True
+                        waiting.append(other)
+    return offset

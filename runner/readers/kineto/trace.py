@@ -1,0 +1,211 @@
+"""A rank's trace as columns. Times are ps from the base of the trace, ``base_ns``, which is that of the Unix epoch
+where the file says so."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.kineto.calls import by_name, is_communication, kind_of_copy
+from manyscale.runner.readers.kineto.events import Args, Document, Event, number
+
+_G: Final = GpuOperationKind
+# categories over the versions of Kineto, in lower case
+_CALLS: Final = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver", "privateuse1_runtime")
+_KERNELS: Final = ("kernel", "concurrent_kernel")
+_COPIES: Final = ("gpu_memcpy", "memcpy")
+_SETS: Final = ("gpu_memset", "memset")
+_SYNCHRONISATIONS: Final = ("cuda_sync",)
+_OPERATORS: Final = ("cpu_op", "operator")
+_ANNOTATIONS: Final = ("user_annotation",)
+_MOST_US: Final = 2**52  # so that a number with a fraction of a microsecond is exact
+_LONGEST_PS: Final = 10 * 86_400 * 10**12
+_STEP: Final = re.compile(r"ProfilerStep\s*#\s*(\d+)")
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Things that a thread did: ``name`` int64[n], numbers of ``Trace.names``; ``thread`` int64[n], numbers of
+    ``Trace.threads``; ``begin`` and ``end`` int64[n] in ps; sorted by begin, longer ones first. ``args`` of each."""
+
+    name: np.ndarray
+    thread: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    args: Sequence[Args | None]
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """``calls`` with their ``correlation``; ``given``: what the GPU did, by begin: ``kind`` (GpuOperationKind),
+    ``stream``, ``device``, ``bytes`` and the correlation of the call that gave it, -1 unknown; ``awaited``: what calls
+    waited for, by correlation. ``operators``: of the framework, and ``annotations``. ``steps``: (number,
+    thread, begin, end)."""
+
+    place: str
+    rank: int | None
+    world: int
+    groups: tuple[dict[str, Any], ...]
+    gpus: dict[int, str]
+    base_ns: int
+    names: list[str]
+    threads: list[str]
+    calls: Spans
+    call_correlation: np.ndarray
+    given: Spans
+    kind: np.ndarray
+    stream: np.ndarray
+    device: np.ndarray
+    bytes: np.ndarray
+    correlation: np.ndarray
+    awaited: dict[int, Args]
+    operators: Spans
+    annotations: Spans
+    steps: tuple[tuple[int, int, int, int], ...]  # (number, thread, begin, end)
+
+    @property
+    def begin(self) -> int:
+        """Of the first thing that the host did, or that the GPU did for it."""
+        return min(
+            int(each.begin.min()) for each in (self.calls, self.operators, self.annotations, self.given) if len(each)
+        )
+
+    @property
+    def end(self) -> int:
+        return max(
+            int(each.end.max()) for each in (self.calls, self.operators, self.annotations, self.given) if len(each)
+        )
+
+
+def trace_of(document: Document, place: str) -> Trace:
+    """The columns of a trace. Raises UserError."""
+    events = [each for each in document.traceEvents or () if each.ph == "X" and each.ts is not None]
+    kinds = {each.cat for each in events}
+    of: dict[Any, str] = {cat: str(cat).lower() for cat in kinds}
+    parts = [[each for each in events if of[each.cat] in cats] for cats in
+             (_CALLS, (*_KERNELS, *_COPIES, *_SETS), _OPERATORS, _ANNOTATIONS, _SYNCHRONISATIONS)]  # fmt: skip
+    calls, given, operators, annotations, awaited = parts
+    if not calls and not given and not operators and not annotations:
+        raise UserError(f"{place}: has no events of operators, calls or kernels; record it with torch.profiler")
+    origin = math.floor(min(_time(each, place) for part in parts[:4] for each in part))
+    base_ns = number(document.baseTimeNanoseconds, 0) + origin * 1000
+    table = _Names({}, {})
+    info = document.distributedInfo if isinstance(document.distributedInfo, dict) else {}
+    spans = [table.spans(part, origin, place) for part in (calls, given, operators, annotations)]
+    for number_of, part in enumerate((calls, given, operators, annotations)):
+        part[:] = [part[each] for each in spans[number_of][1].tolist()]
+    names = list(table.names)
+    gpu = spans[1][0]
+    cats = {cat: _kind(low) for cat, low in of.items()}
+    kind = np.array([cats[each.cat] for each in given], np.int64)
+    is_kernel = kind == _G.launch
+    kind[is_kernel] = np.where(by_name(names, gpu.name[is_kernel], is_communication), _G.communication, _G.launch)
+    is_copy = kind == _G.copy_on_device
+    kind[is_copy] = by_name(names, gpu.name[is_copy], kind_of_copy)
+    steps = []
+    for at, name in enumerate(spans[3][0].name.tolist()):
+        found = _STEP.match(names[name])
+        if found:
+            own = spans[3][0]
+            steps.append((int(found[1]), int(own.thread[at]), int(own.begin[at]), int(own.end[at])))
+    nothing = Args()
+    return Trace(
+        place=place,
+        rank=number(info.get("rank"), -1) if number(info.get("rank"), -1) >= 0 else None,
+        world=max(number(info.get("world_size"), 0), 0),
+        groups=tuple(each for each in info.get("pg_config") or () if isinstance(each, dict)),
+        gpus=_gpus(document.deviceProperties),
+        base_ns=base_ns,
+        names=names,
+        threads=list(table.threads),
+        calls=spans[0][0],
+        call_correlation=_column(calls, "correlation", -1),
+        given=gpu,
+        kind=kind,
+        stream=_column(given, "stream", 0, [each.tid for each in given]),
+        device=_column(given, "device", 0, [each.pid for each in given]),
+        bytes=_column(given, "bytes", 0),
+        correlation=_column(given, "correlation", -1),
+        awaited={number((each.args or nothing).correlation, -1): each.args or nothing for each in awaited},
+        operators=spans[2][0],
+        annotations=spans[3][0],
+        steps=tuple(sorted(steps)),
+    )  # fmt: skip
+
+
+def _kind(category: str) -> int:
+    return int(_G.launch if category in _KERNELS else _G.set if category in _SETS else _G.copy_on_device)
+
+
+def _gpus(properties: Any) -> dict[int, str]:
+    found = [each for each in properties or () if isinstance(each, dict)] if isinstance(properties, list) else []
+    return {number(each.get("id"), at): str(each.get("name", "")) for at, each in enumerate(found)}
+
+
+def _time(event: Event, place: str) -> int | float:
+    """When an event begins, us."""
+    return _number(event, event.ts, "begins at", place)
+
+
+def _length(event: Event, place: str) -> int | float:
+    """How long an event takes, us."""
+    return _number(event, 0 if event.dur is None else event.dur, "takes", place)
+
+
+def _number(event: Event, value: Any, what: str, place: str) -> int | float:
+    if type(value) is int and abs(value) < _MOST_US:
+        return value
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not abs(found) < _MOST_US:
+        raise UserError(f"{place}: an event {str(event.name)[:60]!r} {what} {value!r}, which is no time")
+    return found
+
+
+def _column(events: Sequence[Event], name: str, otherwise: int, instead: Sequence[Any] = ()) -> np.ndarray:
+    """An argument of events as whole numbers; ``instead`` where an event has none."""
+    values = [None if each.args is None else getattr(each.args, name) for each in events]
+    if set(map(type, values)) <= {int}:
+        return np.array(values, np.int64)
+    if instead:
+        values = [own if given is None else given for given, own in zip(values, instead, strict=True)]
+    return np.array([number(each, otherwise) for each in values], np.int64)
+
+
+@dataclass(frozen=True)
+class _Names:
+    names: dict[str, int]
+    threads: dict[str, int]
+
+    def spans(self, events: list[Event], origin: int, place: str) -> tuple[Spans, np.ndarray]:
+        """Columns, and the order in which they have the events."""
+        begin = _ps([_time(each, place) for each in events], origin)
+        length = np.maximum(_ps([_length(each, place) for each in events], 0), 0)
+        if len(begin) and int(begin.max()) > _LONGEST_PS:
+            raise UserError(f"{place}: its events lie {int(begin.max()) / 8.64e16:.3g} days apart; is it one trace?")
+        name, thread = self.names, self.threads
+        number_of = np.array([name.setdefault(str(each.name), len(name)) for each in events], np.int64)
+        of_thread = np.array([thread.setdefault(f"{each.pid}/{each.tid}", len(thread)) for each in events], np.int64)
+        order = np.lexsort((-length, begin))
+        args = [events[each].args for each in order.tolist()]
+        return Spans(number_of[order], of_thread[order], begin[order], (begin + length)[order], args), order
+
+
+def _ps(values: list[int | float], origin: int) -> np.ndarray:
+    """Microseconds behind ``origin`` as ps: to the ns, where the trace has fractions."""
+    found = np.array(values) if values else np.zeros(0, np.int64)
+    if found.dtype.kind == "i":
+        return np.asarray((found - origin) * 1_000_000, np.int64)
+    return np.rint((found - origin) * 1000).astype(np.int64) * 1000

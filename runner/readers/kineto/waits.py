@@ -1,0 +1,314 @@
+"""Waits of hosts and streams: synchronisations, and events between streams.
+
+Newer traces say of each (category ``cuda_sync``) for which stream it waited, and which call recorded its event. Older
+ones do not, and the order of the calls has to tell:
+
+- a wait inside ``record_param_comms`` before NCCL's kernel lets NCCL's stream wait for the stream on which the thread
+  works; one behind the kernel is NCCL's own bookkeeping and orders nothing;
+- one inside a ``record_param_comms`` without a kernel (``wait``), or of a thread whose own collectives nobody awaited
+  yet, lets the stream of the thread's next work wait for a collective: the last one that had ended when that work
+  began;
+- any other lets it wait for the stream on which the thread worked before;
+- a thread synchronises with the stream on which it worked last, and with the event of what ended last before it went
+  on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
+from manyscale.runner.readers.kineto.events import Args, number
+from manyscale.runner.readers.kineto.given import FAR, NOTHING, Made, Rows, call_kinds, joined, rows
+from manyscale.runner.readers.kineto.nesting import innermost
+from manyscale.runner.readers.kineto.trace import Spans, Trace
+
+_G: Final = GpuOperationKind
+_SLACK_PS: Final = 2_000_000  # by which clocks of host and GPU may differ in a trace
+_OF_COLLECTIVES: Final = re.compile(r"record_param_comms$|(nccl|gloo|mpi|ucc):")
+
+
+@dataclass
+class Found:
+    """``rows`` of waits and records; how many ``told`` by the trace, ``inferred``, and without effect (``idle``)."""
+
+    parts: list[Rows] = field(default_factory=list)
+    told: int = 0
+    inferred: int = 0
+    idle: int = 0
+    events: dict[tuple[int, int], int] = field(default_factory=dict)  # (stream, what was given last), to its number
+
+    def rows(self) -> Rows:
+        return joined(*self.parts) if self.parts else rows(0, at=0, kind=0, thread=0)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """What a stream was given, in order: ``own``, when (``at``), and when all up to each was done."""
+
+    own: np.ndarray
+    at: np.ndarray
+    done: np.ndarray
+    is_communication: bool
+
+    def last(self, time: int) -> int:
+        """Index of the last that was given by then, or -1."""
+        return int(np.searchsorted(self.at, time, "right")) - 1
+
+    def done_at(self, time: int) -> int:
+        """When all that was given by then was done."""
+        index = self.last(time)
+        return int(self.done[index]) if index >= 0 else -FAR
+
+
+def waits_of(trace: Trace, given: Made, thread_of: np.ndarray) -> Found:
+    """Rows of the calls that wait. ``thread_of`` int64[things given]: the thread whose row each is."""
+    return _Finder(trace, given, thread_of).find()
+
+
+class _Finder:
+    def __init__(self, trace: Trace, given: Made, thread_of: np.ndarray) -> None:
+        self.trace, self.given, self.thread_of = trace, given, thread_of
+        self.streams = _streams(trace, given)
+        self.found = Found()
+        self.is_communication = trace.kind == _G.communication
+        self.marks = _marks(trace)
+        has = given.call >= 0
+        order = np.flatnonzero(has)
+        order = order[np.argsort(given.at[order], kind="stable")]
+        self.by_thread = {thread: order[thread_of[order] == thread] for thread in np.unique(thread_of[order]).tolist()}
+        self.awaited: dict[tuple[int, int], int] = {}  # (stream, stream of collectives) to the last index awaited
+        self.nccl_at = np.sort(trace.calls.begin[given.call[has & self.is_communication]]) if len(trace.calls) else (
+            np.zeros(0, np.int64)
+        )  # fmt: skip
+
+    def find(self) -> Found:
+        kinds = call_kinds(self.trace)
+        calls = self.trace.calls
+        at = np.flatnonzero(np.isin(kinds, (_G.synchronize_stream, _G.synchronize_event, _G.synchronize_device,
+                                            _G.wait_event)))  # fmt: skip
+        mark = innermost(self.marks, calls.thread[at], calls.begin[at]) if len(at) else at
+        correlation = self.trace.call_correlation
+        self.call_of = {number: row for row, number in enumerate(correlation.tolist())} if self.trace.awaited else {}
+        for call, kind, inside in zip(at.tolist(), kinds[at].tolist(), mark.tolist(), strict=True):
+            told = self.trace.awaited.get(int(correlation[call]))
+            if kind == _G.synchronize_device:
+                self.synchronise(
+                    call,
+                    kind,
+                    0,
+                    max((each.done_at(int(calls.begin[call])) for each in self.streams.values()), default=-FAR),
+                )
+                self.found.told += 1
+            elif kind == _G.wait_event:
+                self.wait_told(call, told) if told is not None else self.wait(call, inside)
+            elif kind == _G.synchronize_event:
+                self.event_told(call, told) if told is not None else self.event(call)
+            else:
+                self.stream(call, told)
+        return self.found
+
+    def synchronise(self, call: int, kind: int, stream: int, done: int, event: int = 0) -> None:
+        calls = self.trace.calls
+        begin, end = int(calls.begin[call]), int(calls.end[call])
+        self.found.parts.append(
+            rows(1, at=begin, until=min(max(done, begin), end), kind=kind, thread=int(calls.thread[call]),
+                 stream=stream, event=event, device=self.device(stream), second=1, flags=int(GpuFlag.non_blocking))
+        )  # fmt: skip
+
+    def stream(self, call: int, told: Args | None) -> None:
+        calls = self.trace.calls
+        begin, end = int(calls.begin[call]), int(calls.end[call])
+        stream = number(told.stream, -1) if told is not None else -1
+        if told is not None and stream in self.streams:
+            self.found.told += 1
+        else:
+            stream = self.current(int(calls.thread[call]), begin, end)
+            self.found.inferred += 1
+        if stream in self.streams:
+            self.synchronise(call, int(_G.synchronize_stream), stream, self.streams[stream].done_at(begin))
+
+    def current(self, thread: int, time: int, end: int) -> int:
+        """The stream on which a thread works that waits until ``end``, so that all of it was done by then."""
+        mine = self.by_thread.get(thread, np.zeros(0, np.int64))
+        count = int(np.searchsorted(self.given.at[mine], time, "right"))
+        tried: set[int] = set()
+        for index in mine[:count][::-1][:1000].tolist():
+            stream = int(self.trace.stream[index])
+            if stream not in tried:
+                tried.add(stream)
+                if self.streams[stream].done_at(time) <= end + _SLACK_PS:
+                    return stream
+        return NOTHING
+
+    def event_told(self, call: int, told: Args) -> None:
+        record = self.call_of.get(number(told.recorded_by, -1))
+        stream = number(told.awaited_stream, -1)
+        if record is None or stream not in self.streams:
+            self.found.idle += 1
+            return
+        self.found.told += 1
+        index = self.streams[stream].last(int(self.trace.calls.end[record]))
+        if index < 0:
+            self.found.idle += 1
+            return
+        done = int(self.streams[stream].done[index])
+        self.synchronise(call, int(_G.synchronize_event), 0, done, self.recorded(stream, index))
+
+    def event(self, call: int) -> None:
+        """Of an event that is not told: that of what ended last before the thread went on."""
+        begin, end = int(self.trace.calls.begin[call]), int(self.trace.calls.end[call])
+        best = max(
+            (
+                (int(each.done[index]), stream, index)
+                for stream, each in self.streams.items()
+                if (index := min(each.last(begin), int(np.searchsorted(each.done, end, "right")) - 1)) >= 0
+            ),
+            default=None,
+        )
+        self.found.inferred += 1
+        if best is not None:
+            self.synchronise(call, int(_G.synchronize_event), 0, best[0], self.recorded(best[1], best[2]))
+
+    def wait_told(self, call: int, told: Args) -> None:
+        record = self.call_of.get(number(told.recorded_by, -1))
+        stream, other = number(told.stream, -1), number(told.awaited_stream, -1)
+        if record is None or other not in self.streams or stream not in self.streams or stream == other:
+            self.found.idle += 1
+            return
+        index = self.streams[other].last(int(self.trace.calls.end[record]))
+        if index < 0:
+            self.found.idle += 1
+            return
+        self.found.told += 1
+        self.let_wait(call, stream, other, index)
+
+    def let_wait(self, call: int, stream: int, other: int, index: int) -> None:
+        calls = self.trace.calls
+        self.found.parts.append(
+            rows(1, at=int(calls.end[call]), kind=int(_G.wait_event), thread=int(calls.thread[call]), stream=stream,
+                 event=self.recorded(other, index), device=self.device(stream), second=2,
+                 flags=int(GpuFlag.non_blocking))
+        )  # fmt: skip
+
+    def recorded(self, stream: int, index: int) -> int:
+        """The number of the event that is recorded behind what a stream was given."""
+        own = int(self.streams[stream].own[index])
+        if (stream, own) not in self.found.events:
+            self.found.events[stream, own] = len(self.found.events) + 1
+            self.found.parts.append(
+                rows(1, at=int(self.given.at[own]), kind=int(_G.record_event), thread=int(self.thread_of[own]),
+                     stream=stream, event=self.found.events[stream, own], device=self.device(stream), second=0,
+                     until=-FAR, flags=int(GpuFlag.non_blocking))
+            )  # fmt: skip
+        return self.found.events[stream, own]
+
+    def device(self, stream: int) -> int:
+        known = self.streams.get(stream)
+        return int(self.trace.device[known.own[0]]) if known is not None else int(self.trace.device[:1].max(initial=0))
+
+    def wait(self, call: int, inside: int) -> None:
+        """Of an event that is not told; see the module's docstring."""
+        calls = self.trace.calls
+        begin, thread = int(calls.begin[call]), int(calls.thread[call])
+        mine = self.by_thread.get(thread, np.zeros(0, np.int64))
+        place = int(np.searchsorted(self.given.at[mine], begin, "right"))
+        following = int(mine[place]) if place < len(mine) else NOTHING
+        if inside >= 0:
+            first, last = int(self.marks.begin[inside]), int(self.marks.end[inside])
+            launched = int(np.searchsorted(self.nccl_at, first)), int(np.searchsorted(self.nccl_at, last, "right"))
+            if launched[1] > launched[0]:
+                if following >= 0 and self.is_communication[following] and int(self.nccl_at[launched[1] - 1]) >= begin:
+                    self.before_collective(call, int(self.trace.stream[following]), mine[:place])
+                else:
+                    self.found.idle += 1
+                return
+        if following >= 0 and self.is_communication[following] and not len(self.marks):
+            self.before_collective(call, int(self.trace.stream[following]), mine[:place])
+            return
+        worked = mine[:place][~self.is_communication[mine[:place]]]
+        if following >= 0 and not self.is_communication[following]:
+            stream = int(self.trace.stream[following])
+        elif len(worked):
+            stream = int(self.trace.stream[worked[-1]])
+        else:
+            self.found.idle += 1
+            return
+        own = None if inside >= 0 else thread
+        if not self.after_collective(call, stream, own) and inside < 0:
+            self.after_work(call, stream, worked)
+
+    def before_collective(self, call: int, stream: int, before: np.ndarray) -> None:
+        work = before[~self.is_communication[before]]
+        if not len(work):
+            self.found.idle += 1
+            return
+        other = int(self.trace.stream[work[-1]])
+        index = self.streams[other].last(int(self.trace.calls.begin[call]))
+        self.found.inferred += 1
+        if other != stream and index >= 0:
+            self.let_wait(call, stream, other, index)
+
+    def after_collective(self, call: int, stream: int, thread: int | None) -> bool:
+        """A wait for the last collective (of a thread's own) that nobody awaited and that had ended when the stream
+        went on; whether there is one."""
+        begin = int(self.trace.calls.begin[call])
+        mine = self.streams[stream]
+        following = mine.last(begin) + 1
+        limit = int(self.trace.given.begin[mine.own[following]]) if following < len(mine.own) else FAR
+        best = (-FAR, NOTHING, NOTHING)
+        for number_of, each in self.streams.items():
+            if not each.is_communication or number_of == stream:
+                continue
+            index = each.last(begin)
+            while index >= 0 and int(self.trace.given.end[each.own[index]]) > limit + _SLACK_PS:
+                index -= 1
+            first = self.awaited.get((stream, number_of), -1)
+            if thread is not None:
+                while index > first and int(self.thread_of[each.own[index]]) != thread:
+                    index -= 1
+            if index > first:
+                best = max(best, (int(each.at[index]), number_of, index))
+        if best[1] < 0:
+            return False
+        self.awaited[stream, best[1]] = best[2]
+        self.found.inferred += 1
+        self.let_wait(call, stream, best[1], best[2])
+        return True
+
+    def after_work(self, call: int, stream: int, worked: np.ndarray) -> None:
+        """A wait for the stream on which the thread worked before."""
+        for own in worked[::-1][:1000].tolist():
+            other = int(self.trace.stream[own])
+            if other != stream:
+                self.found.inferred += 1
+                self.let_wait(call, stream, other, self.streams[other].last(int(self.trace.calls.begin[call])))
+                return
+        self.found.idle += 1
+
+
+def _streams(trace: Trace, given: Made) -> dict[int, _Stream]:
+    found = {}
+    for stream in np.unique(trace.stream).tolist():
+        own = np.flatnonzero(trace.stream == stream)
+        own = own[np.lexsort((trace.given.begin[own], given.at[own]))]
+        done = np.maximum.accumulate(trace.given.end[own])
+        communicates = bool((trace.kind[own] == _G.communication).all())
+        found[stream] = _Stream(own, given.at[own], done, communicates)
+    return found
+
+
+def _marks(trace: Trace) -> Spans:
+    """Spans of operators and annotations that are of collectives: those of operators where there are any."""
+    for spans in (trace.operators, trace.annotations):
+        names = {at for at, name in enumerate(trace.names) if _OF_COLLECTIVES.match(name)}
+        mine = np.flatnonzero(np.isin(spans.name, np.array(sorted(names), np.int64)))
+        if len(mine):
+            args = [spans.args[each] for each in mine.tolist()]
+            return Spans(spans.name[mine], spans.thread[mine], spans.begin[mine], spans.end[mine], args)
+    nothing = np.zeros(0, np.int64)
+    return Spans(nothing, nothing, nothing, nothing, [])

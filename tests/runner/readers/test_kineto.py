@@ -1,0 +1,269 @@
+"""Traces of Kineto's made by hand: what rows, times and collectives follow from them."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kineto_traces import BACKWARD, MAIN, Recorded, told, two_ranks
+
+from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import kineto
+
+_US = 1_000_000
+_G = GpuOperationKind
+COLLECTIVE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
+
+
+def gpu_rows(workload: Workload, *kinds: GpuOperationKind) -> list[dict[str, int]]:
+    rows = workload.tables["gpu_operations"].to_pylist()
+    return [each for each in rows if not kinds or each["kind"] in kinds]
+
+
+def gaps(workload: Workload, rank: int = 0) -> dict[int, float]:
+    """Compute before operations of a rank, us."""
+    found: dict[int, float] = {}
+    for each in workload.tables["phases"].to_pylist():
+        if each["rank"] == rank and each["kind"] == 0:
+            found[each["operation_id"]] = found.get(each["operation_id"], 0) + each["duration_ps"] / _US
+    return found
+
+
+def codes(workload: Workload) -> list[str]:
+    return [note.code for note in workload.notes]
+
+
+def test_collectives_are_matched_and_take_the_least_time(tmp_path: Path) -> None:
+    """The first rank's kernel spins for 40 of its 90 us, until the second one comes."""
+    found = kineto.read(two_ranks(tmp_path))
+    rows = gpu_rows(found, _G.communication)
+    assert [(each["rank"], each["stream"], each["duration_ps"]) for each in rows] == [
+        (0, 20, 50 * _US),
+        (1, 20, 50 * _US),
+    ]
+    operations = found.tables["operations"].to_pylist()
+    own = [each for each in operations if each["kind"] == "allreduce"]
+    assert [(each["bytes"], each["communicator_id"]) for each in own] == [(4000, 1), (4000, 1)]
+    assert found.tables["communicators"].to_pylist()[1]["members"] == [0, 1]
+    assert found.tables["groups"].to_pylist() == [{"communicator_id": 1, "group_name": "default_pg"}]
+    assert found.tables["traced_gpus"].to_pylist()[1] == {"rank": 1, "device": 0, "gpu_name": "Tesla V100-SXM2-32GB"}
+    assert codes(found) == []
+
+
+def test_what_waits_take_is_not_the_hosts_time(tmp_path: Path) -> None:
+    """A call's own time is in the gap behind it; a copy to pageable memory is waited for until 182 us, and its call
+    ends at 190: 8 us are the host's. It is given as late as the earliest of its kind: 60 us behind its begin."""
+    found = kineto.read(two_ranks(tmp_path))
+    rows = gpu_rows(found)
+    mine = [each for each in rows if each["rank"] == 0]
+    assert [each["kind"] for each in mine] == [_G.launch, _G.launch, _G.communication, _G.copy_to_host]
+    assert mine[3]["flags"] & 1 == 1
+    # launches are given at 15, 45 and 65; the copy begins 90 + 5, as long as a launch takes; the step ends at 300
+    assert gaps(found) == {1: 15, 2: 30, 3: 20, 4: 30, 5: 300 - 182}
+    steps = found.tables["steps"].to_pylist()
+    assert steps[0] == {"rank": 0, "step": 3, "first_operation_id": 0, "last_operation_id": 5}
+
+
+def test_a_backward_thread_is_awaited(tmp_path: Path) -> None:
+    """The first thread waits from 50, where the other one begins, to 100, where its last operator ends."""
+    made = Recorded()
+    made.step(1, 0, 200)
+    made.launch(10, 17, 5)
+    made.operator("autograd::engine::evaluate_function: MmBackward0", 50, 50, BACKWARD)
+    made.launch(60, 67, 5, thread=BACKWARD)
+    made.launch(80, 87, 5, thread=BACKWARD)
+    made.operator("autograd::engine::evaluate_function: AccumulateGrad", 70, 5, MAIN)  # the first one helps
+    made.operator("aten::add", 110, 20)
+    made.launch(120, 127, 5)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    rows = gpu_rows(found)
+    assert [(each["thread"], _G(each["kind"]).name, each["event"]) for each in rows] == [
+        (0, "launch", 0),
+        (0, "signal_thread", 1),
+        (1, "await_thread", 1),
+        (1, "launch", 0),
+        (1, "launch", 0),
+        (1, "signal_thread", 2),
+        (0, "await_thread", 2),
+        (0, "launch", 0),
+    ]
+    # operation 0 is the begin of the step; 9 its end
+    assert gaps(found) == {1: 15, 2: 35, 4: 15, 5: 20, 6: 15, 8: 25, 9: 75}
+    assert codes(found) == []
+
+
+def test_threads_that_overlap_do_not_wait(tmp_path: Path) -> None:
+    made = Recorded()
+    made.step(1, 0, 200)
+    made.launch(10, 17, 5)
+    made.launch(60, 67, 5, thread=BACKWARD)
+    made.operator("aten::add", 70, 20)
+    made.launch(80, 87, 5, thread=BACKWARD)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert gpu_rows(found, _G.signal_thread, _G.await_thread) == []
+    assert codes(found) == ["threads-overlap"]
+    assert gaps(found) == {1: 15, 2: 65, 3: 20, 4: 185}
+
+
+def test_events_that_the_trace_tells(tmp_path: Path) -> None:
+    """Stream 20 waits for what stream 7 had been given when the event was recorded: the first kernel alone."""
+    made = Recorded()
+    made.launch(10, 17, 50)
+    record = made.call("cudaEventRecord", 20, 1)
+    made.launch(30, 67, 50)
+    wait = made.call("cudaStreamWaitEvent", 40, 1)
+    made.add("cuda_sync", "Stream Wait Event", 40, 1, 20, correlation=wait, stream=20, wait_on_stream=7,
+             wait_on_cuda_event_record_corr_id=record)  # fmt: skip
+    made.launch(50, 67, 5, 20)
+    awaited = made.call("cudaEventSynchronize", 60, 10)
+    made.add("cuda_sync", "Event Sync", 60, 10, -1, correlation=awaited, stream=-1, wait_on_stream=7,
+             wait_on_cuda_event_record_corr_id=record)  # fmt: skip
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    rows = [(_G(each["kind"]).name, each["stream"], each["event"]) for each in gpu_rows(found)]
+    assert rows == [
+        ("launch", 7, 0),
+        ("record_event", 7, 1),
+        ("launch", 7, 0),
+        ("wait_event", 20, 1),
+        ("launch", 20, 0),
+        ("synchronize_event", 0, 1),
+    ]
+    assert codes(found) == []
+    assert gaps(found)[6] == 3  # the kernel ends at 67, the call at 70
+
+
+def test_what_was_given_before_the_window(tmp_path: Path) -> None:
+    made = Recorded()
+    made.operator("aten::add", 0, 5)
+    made.work(999, 20, 10)
+    made.launch(40, 47, 5)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    rows = gpu_rows(found)
+    names = found.tables["kernels"].column("kernel_name").to_pylist()
+    assert [(names[each["kernel_id"]], each["duration_ps"]) for each in rows] == [
+        ("(given before the trace began)", 20 * _US),
+        ("sgemm", 10 * _US),
+        ("sgemm", 5 * _US),
+    ]
+    assert gaps(found)[2] == 45
+    assert codes(found) == ["given-before-window"]
+
+
+def exchange(folder: Path, splits: list[list[int]], received: list[list[int]]) -> Path:
+    for rank in range(2):
+        made = Recorded(rank, 2)
+        sent = {"In split size": str(splits[rank]), "Out split size": str(received[rank])}
+        told_of = told("all_to_allv", sum(splits[rank]), **sent) | {"Out msg nelems": sum(received[rank])}
+        made.launch(10, 20, 30, 20, "ncclDevKernel_SendRecv(ncclDevComm*)", **told_of)
+        made.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def test_an_all_to_all_has_the_parts_of_its_matrix(tmp_path: Path) -> None:
+    found = kineto.read(exchange(tmp_path, [[1, 2], [3, 4]], [[1, 3], [2, 4]]))
+    own = [each for each in found.tables["operations"].to_pylist() if each["kind"] == "alltoallv"]
+    assert [(each["send_counts"], each["receive_counts"]) for each in own] == [([4, 8], [4, 12]), ([12, 16], [8, 16])]
+
+
+def test_parts_that_form_no_matrix(tmp_path: Path) -> None:
+    folder = exchange(tmp_path, [[1, 2], [3, 4]], [[1, 3], [5, 4]])
+    with pytest.raises(
+        UserError, match=r"rank0.json: group 'default_pg': collective 1: rank 0 sends 2 elements to rank 1"
+    ):
+        kineto.read(folder)
+
+
+def test_a_collective_that_one_rank_lacks(tmp_path: Path) -> None:
+    for rank, sizes in enumerate(([10, 20, 30], [10, 30])):
+        made = Recorded(rank, 2)
+        for at, size in enumerate(sizes):
+            made.launch(100 * at, 100 * at + 10, 20, 20, COLLECTIVE, **told("allreduce", size))
+        made.write(tmp_path / f"rank{rank}.json")
+    expected = (
+        "group 'default_pg': rank 1 has 2 collectives, rank 0 3; they differ first at number 2: rank 0's is allreduce "
+        "of 80 bytes, rank 1's allreduce of 120 bytes"
+    )
+    with pytest.raises(UserError, match=re.escape(expected)):
+        kineto.read(tmp_path)
+
+
+def test_ranks_that_are_missing_are_said(tmp_path: Path) -> None:
+    made = Recorded(3, 4)
+    made.launch(10, 20, 30, 20, COLLECTIVE, **told("allreduce", 10, members="[1, 3]"))
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert found.num_ranks == 1
+    assert gpu_rows(found, _G.communication)[0]["duration_ps"] == 30 * _US
+    assert [str(note) for note in found.notes] == [
+        "changes [ranks-missing] 3 of 4 ranks were not traced (there are 3, numbered from 0 here): collectives of "
+        "groups that lack one take the time that they took, with the wait for those that are not there"
+    ]
+
+
+def test_clocks_of_nodes_are_aligned_on_the_ends_of_collectives(tmp_path: Path) -> None:
+    """The second rank's clock is 5 s ahead; its trace begins when the first one's does."""
+    for rank, clock in enumerate((0, 5_000_000)):
+        made = Recorded(rank, 2)
+        made.step(1, clock, 200)
+        made.launch(clock + 10, clock + 50, 30, 20, COLLECTIVE, **told("allreduce", 10))
+        made.write(tmp_path / f"rank{rank}.json")
+    found = kineto.read(tmp_path)
+    assert codes(found) == ["clocks-aligned"]
+    assert not np.any(found.column("phases", "kind") == 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda made: made.head["distributedInfo"].update(world_size=8), "is of a job of"),
+        (lambda made: made.head["distributedInfo"].update(rank=0), "is of rank 0, as .*rank0.json is"),
+        (lambda made: made.head.update(baseTimeNanoseconds=10**16), "h behind the end of"),
+    ],
+)
+def test_traces_of_different_jobs(tmp_path: Path, change, expected: str) -> None:  # type: ignore[no-untyped-def]
+    for rank in range(2):
+        made = Recorded(rank, 2)
+        made.launch(10, 20, 30)
+        if rank:
+            change(made)
+        made.write(tmp_path / f"rank{rank}.json")
+    with pytest.raises(UserError, match=expected):
+        kineto.read(tmp_path)
+
+
+def test_a_trace_that_was_cut(tmp_path: Path) -> None:
+    whole = two_ranks(tmp_path) / "rank1.pt.trace.json"
+    whole.write_bytes(whole.read_bytes()[:1500])
+    with pytest.raises(UserError, match=r"rank1.pt.trace.json: line 1: the JSON ends in the middle; the trace was cut"):
+        kineto.read(tmp_path)
+
+
+def test_an_archive_is_its_files(tmp_path: Path) -> None:
+    folder = two_ranks(tmp_path / "job")
+    with tarfile.open(tmp_path / "job.tar.gz", "w:gz") as archive:
+        archive.add(folder, "job")
+    assert kineto.can_read(tmp_path / "job.tar.gz")
+    assert kineto.read(tmp_path / "job.tar.gz").digest == kineto.read(folder).digest
+
+
+def test_a_number_that_is_none_by_the_book(tmp_path: Path) -> None:
+    """NaN, which Kineto has written, is no JSON."""
+    path = two_ranks(tmp_path / "job") / "rank0.pt.trace.json"
+    before = kineto.read(path.parent).digest
+    path.write_text(path.read_text().replace('"bytes": 4', '"bytes": 4, "memory bandwidth (GB/s)": NaN'))
+    assert kineto.read(path.parent).digest == before
+
+
+def test_kinds_of_operations(tmp_path: Path) -> None:
+    names = {"_allgather_base": "allgather", "_reduce_scatter_base": "reduce_scatter", "broadcast": "bcast",
+             "reduce": "reduce", "allreduce_coalesced": "allreduce"}  # fmt: skip
+    made = Recorded(0, 1)
+    for at, name in enumerate(names):
+        made.launch(100 * at, 100 * at + 10, 20, 20, "ncclDevKernel_Generic()", **told(name, 8, members="[0, 1]"))
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    kinds = [OperationKind(each).name for each in found.column("operations", "kind").tolist()]
+    assert [each for each in kinds if each != "other"] == list(names.values())
