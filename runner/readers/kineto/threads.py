@@ -22,14 +22,28 @@ _OF_ENGINE: Final = "autograd::engine::evaluate_function"
 
 
 def first_thread(trace: Trace, found: np.ndarray) -> int:
-    """The thread of the steps, else the one that made the most rows (``found``: the thread of each)."""
+    """The thread of the steps; else of those that made rows (``found``: the thread of each) the process's first one,
+    or one that runs least for backward passes."""
     if trace.steps:
         threads = [thread for _, thread, _, _ in trace.steps]
         return max(set(threads), key=threads.count)
-    if len(found):
-        return int(np.bincount(found).argmax())
-    spans = trace.operators if len(trace.operators) else trace.annotations
-    return int(np.bincount(spans.thread).argmax()) if len(spans) else 0
+    spans = next((each for each in (trace.operators, trace.annotations, trace.calls) if len(each)), None)
+    tried = np.unique(found if len(found) or spans is None else spans.thread).tolist()
+    if not tried:
+        return 0
+    of_engine = trace.operators.thread[_is_of_engine(trace)]
+
+    def rank(thread: int) -> tuple[bool, int, int]:
+        process, _, own = trace.threads[thread].partition("/")
+        return process == own, -int((of_engine == thread).sum()), int((found == thread).sum())
+
+    return max(tried, key=rank)
+
+
+def _is_of_engine(trace: Trace) -> np.ndarray:
+    """bool[operators]: what an engine of backward passes runs."""
+    named = np.array([name.startswith(_OF_ENGINE) for name in trace.names], np.bool_)
+    return named[trace.operators.name] if len(named) else np.zeros(0, np.bool_)
 
 
 def hand_overs(trace: Trace, found: Rows, first: int, event: int) -> tuple[Rows, int]:
@@ -86,8 +100,7 @@ _NONE: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 def _of_its_own(trace: Trace, thread: int, begins: np.ndarray) -> np.ndarray:
     """Without what a thread does for a backward pass for which it waits."""
-    of_engine = np.array([name.startswith(_OF_ENGINE) for name in trace.names], np.bool_)
-    mine = np.flatnonzero(of_engine[trace.operators.name] & (trace.operators.thread == thread))
+    mine = np.flatnonzero(_is_of_engine(trace) & (trace.operators.thread == thread))
     if not len(mine):
         return begins
     begin, end = trace.operators.begin[mine], np.maximum.accumulate(trace.operators.end[mine])
