@@ -1,0 +1,83 @@
+"""How long kernels of a transformer take on a GPU, and the host that gives it them: a roofline by class.
+
+A product of matrices is cut into tiles, which the SMs compute in waves; the last one may be partly empty. A tile takes
+its multiply-adds and as many as ``matrix_start`` more columns of depth would, at ``matrix_efficiency`` of the tensor
+cores' peak; the best of a few tiles counts (those of cuBLAS and CUTLASS; NVIDIA, "Matrix Multiplication Background
+User's Guide", tile and wave quantisation), and the traffic that DRAM needs at least. Other kernels move their bytes at
+``memory_efficiency`` of DRAM's bandwidth, ``cache_speed`` times as fast as far as what one kernel moves fits into L2,
+and take ``kernel_least`` more each.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final
+
+import numpy as np
+from pydantic import Field
+
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.machine.blocks import Block
+from manyscale.models.workload.gpu_step_tables import KernelClass
+from manyscale.models.workload.parameters import TimePs
+from manyscale.models.workload.quantities import PS_PER_SECOND
+
+# rows and columns of tiles, and their share of what the largest reach: each loads more for what it computes
+TILES: Final = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.9), (64, 64, 0.5))
+
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Framework(Block):
+    """What a framework for training reaches on the node's GPUs. The defaults are those of Megatron-DeepSpeed on A100,
+    calibrated (``manyscale calibrate megatron``; docs/models/gpu-clusters.md)."""
+
+    key: ClassVar[str] = "node.framework"
+
+    matrix_efficiency: Share = 0.82
+    """The share of the tensor cores' peak that tiles of deep products reach."""
+    matrix_start: Number = 900
+    """What the begin and end of a tile take, as columns of depth."""
+    memory_efficiency: Share = 0.9
+    """The share of DRAM's bandwidth that kernels reach which move data."""
+    cache_speed: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.5
+    """How many times as fast they move what fits into L2."""
+    kernel_least_ps: TimePs = Field(default=8_000_000, alias="kernel_least")
+    """What each of them takes beside its bytes."""
+    host_launch_ps: TimePs = Field(default=47_000_000, alias="host_launch")
+    """What the host takes for each kernel or collective that it gives the GPU."""
+    host_collective_ps: TimePs = Field(default=20_000_000, alias="host_collective")
+    """What it takes more for a collective of tensor parallelism, for each further GPU of the group."""
+    host_message_ps: TimePs = Field(default=1_000_000_000, alias="host_message")
+    """What it takes to send or receive activations between stages."""
+    host_tensor_ps: TimePs = Field(default=12_000_000, alias="host_tensor")
+    """What it takes for each tensor of parameters in the optimiser."""
+    optimiser_bytes: Number = 24
+    """The bytes that the optimiser moves for each parameter."""
+
+
+def peak_flops(gpu: Gpu, precision: str) -> float:
+    """Of the tensor cores, in flop/s. Raises KeyError if the GPU does not say its rate."""
+    rates = {} if gpu.matrix is None else gpu.matrix.rates
+    return 2.0 * rates[precision] * gpu.sms * gpu.frequency_hz  # type: ignore[index]
+
+
+def kernel_ps(kernels: np.ndarray, gpu: Gpu, peak: float, framework: Framework) -> np.ndarray:
+    """float64[kernels] of KERNEL: what each takes, with its ``count``."""
+    dram_ps = gpu.dram.bandwidth_ps_per_byte / framework.memory_efficiency
+    each = kernels["bytes"] / np.maximum(kernels["count"], 1)
+    # half in L2 where it is as large as L2: the rest of it was displaced
+    hit = np.clip(1.5 * gpu.l2.size_bytes / np.maximum(each, 1) - 0.5, 0, 1)
+    moves = kernels["bytes"] * dram_ps * (hit / framework.cache_speed + 1 - hit)
+    moves += kernels["count"] * framework.kernel_least_ps
+    sm_ps = PS_PER_SECOND / (peak / gpu.sms * framework.matrix_efficiency)
+    best = np.full(len(kernels), np.inf)
+    for rows, columns, share in TILES:
+        tiles = np.ceil(kernels["m"] / rows) * np.ceil(kernels["n"] / columns) * kernels["batch"]
+        depth = kernels["k"] + framework.matrix_start
+        best = np.minimum(best, np.ceil(tiles / gpu.sms) * (2.0 * rows * columns * sm_ps / share) * depth)
+    products = np.maximum(best, kernels["bytes"] * dram_ps)
+    # one kernel of attention: at half the efficiency of large products (Dao, "FlashAttention-2", 2023, fig. 5)
+    fused = np.maximum(2.0 * kernels["flops"] / gpu.sms * sm_ps, moves)
+    kind = kernels["kind"]
+    return np.where(kind == KernelClass.matrix, products, np.where(kind == KernelClass.attention, fused, moves))
