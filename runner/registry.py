@@ -69,6 +69,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     # parameters that a model reads of a machine: a Block (models/machine/blocks.py), by where it stands
     "machine-block": {
+        "node.framework": "manyscale.models.transformer.times:Framework",
         "node.gpu": "manyscale.models.gpu.parameters:Gpu",
         "node.runtime_system": "manyscale.models.node.scheduler.runtime_system:NodeRuntime",
         "network.collectives": "manyscale.models.network.collectives.rules:CollectiveRules",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from manyscale.runner.api.shown_workload import ShowResult, show
     from manyscale.runner.api.studies import run, sweep, what_if
     from manyscale.runner.api.study_results import RunResult, SweepResult, WhatIfResult
+    from manyscale.runner.api.synthesis import SynthesiseResult, synthesise
     from manyscale.runner.api.traces import (
         ClustersResult,
         ExtrapolateResult,
@@ -62,6 +63,7 @@ __all__ = [
     "StatusResult",
     "Study",
     "SweepResult",
+    "SynthesiseResult",
     "TraceResult",
     "UserError",
     "WhatIfResult",
@@ -88,6 +90,7 @@ __all__ = [
     "show",
     "status",
     "sweep",
+    "synthesise",
     "trace",
     "what_if",
 ]
@@ -118,6 +121,7 @@ _PLACES: Final = {
     "StatusResult": "api.finished",
     "Study": "study",
     "SweepResult": "api.study_results",
+    "SynthesiseResult": "api.synthesis",
     "TraceResult": "api.traces",
     "WhatIfResult": "api.study_results",
     "accuracy": "api.catalogue",
@@ -142,6 +146,7 @@ _PLACES: Final = {
     "show": "api.shown_workload",
     "status": "api.finished",
     "sweep": "api.studies",
+    "synthesise": "api.synthesis",
     "trace": "api.traces",
     "what_if": "api.studies",
 }

@@ -40,6 +40,7 @@ GROUPS: Final = {  # by what a user wants, in the order of --help; a file is nam
     },
     "get a trace": {
         "trace": "run a program and write its trace as a workload",
+        "synthesise": "make a step of training a model from its shape, on as many GPUs as wanted",
         "convert": "read a trace in any format and write it in another",
         "profile": "measure the stack distances of a memory trace, and hit rates of caches",
         "iterations": "find the iterations of a trace's main loop",

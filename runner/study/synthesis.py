@@ -1,0 +1,60 @@
+"""Workloads that are made, not traced: a step of training a model, from its shape, on the GPUs of a machine."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import Field
+
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.machine import Machine
+from manyscale.models.transformer.shape import Transformer
+from manyscale.models.transformer.step import workload
+from manyscale.models.transformer.times import Framework
+from manyscale.models.workload import Workload
+from manyscale.models.workload.parameters import Count
+from manyscale.runner.errors import UserError
+from manyscale.runner.study.targets import build_machine, machine_file
+
+
+class Synthesis(Transformer):
+    """What is made, and the machine whose GPUs the kernels' times are of."""
+
+    model: Literal["transformer"] = "transformer"
+    """The kind of model."""
+    target: str = Field(min_length=1)
+    """The machine whose GPUs the times of kernels are of: a shipped name or a YAML file. The study's own target may be
+    another: its GPUs' times follow from these."""
+    rows: Count | None = None
+    """The most operations of a rank: where they would be more, those of several layers are one, with their collectives.
+    By default 2,000, more of few ranks."""
+
+
+@lru_cache(maxsize=1)
+def synthesised(choice: Synthesis) -> Workload:
+    """The workload; the last one is kept. Raises UserError, one line, if its GPUs are not known."""
+    place, content = machine_file(choice.target, None)
+    machine = build_machine(content, place)
+    gpu = _gpu(machine, place)
+    names = gpu.names or (machine.name,)
+    step = Transformer.model_validate(choice.model_dump(include=set(Transformer.model_fields)))
+    try:
+        return workload(step, gpu, names[0], Framework.of(machine.node), choice.rows)
+    except ValueError as error:
+        raise UserError(f"{place}: {error}") from None
+    except MemoryError:
+        raise UserError(f"{step.ranks} ranks: the workload does not fit into memory; set fewer rows") from None
+
+
+def memory_of(choice: Synthesis) -> tuple[float, int]:
+    """Bytes that the fullest GPU needs, and its stage."""
+    needs = [(choice.memory_bytes(stage), stage) for stage in range(choice.pp)]
+    return max(needs)
+
+
+def _gpu(machine: Machine, place: str) -> Gpu:
+    found = Gpu.of(machine.node)
+    if found is None:
+        raise UserError(f"{place}: has no node.gpu, whose kernels would be timed; name a machine with GPUs")
+    return found

@@ -1,0 +1,55 @@
+"""``manyscale synthesise``: what is written is what was made; wrong shapes are told in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import manyscale
+from manyscale.runner.cli import main
+
+SHAPE = {"layers": 4, "hidden": 256, "heads": 8, "sequence": 128, "global_batch": 16}
+
+
+def words(output: Path, **more: object) -> list[str]:
+    keys = {**SHAPE, "target": "a100", **more}
+    options = [word for name, value in keys.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return ["synthesise", "transformer", *options, "-o", str(output)]
+
+
+def test_what_is_written_is_the_workload_that_was_made(tmp_path):
+    found = manyscale.synthesise(output=tmp_path / "step", target="a100", **SHAPE, tp=2, pp=2, dp=2)
+    assert manyscale.read_workload(tmp_path / "step").digest == found.workload.digest
+    assert found.figures["ranks"] == found.workload.num_ranks == 8
+    assert {note.code for note in found.notes} == {"step-synthesised"}
+
+
+def test_the_command_says_what_it_made(tmp_path, capsys):
+    assert main([*words(tmp_path / "step", tp=2), "--json", str(tmp_path / "figures.json")]) == 0
+    told = capsys.readouterr().out
+    assert "2 GPUs; the fullest (stage 0) needs about" in told
+    assert f"workload: {tmp_path / 'step'}" in told
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    by_name = {each["name"]: (each["value"], each["unit"]) for each in figures["figures"]}
+    assert by_name["tokens"] == (16 * 128, "1")
+    assert by_name["memory_bytes"][1] == "B"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"dp": 3}, "synthesise: global_batch: 16 is no multiple of micro_batch x dp, 3"),
+        ({"layers": 0}, "synthesise: layers: "),
+        ({"target": "xeon-e5-2695"}, "has no node.gpu, whose kernels would be timed; name a machine with GPUs"),
+        ({"target": "fermi-tbpoint"}, "the GPU has no node.gpu.matrix.rates.fp16: its tensor cores' peak"),
+        ({"target": "a1000"}, "did you mean 'a100'"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, more, told):
+    assert main(words(tmp_path / "step", **more)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert told in lines[0]
+    assert not (tmp_path / "step").exists()
