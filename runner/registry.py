@@ -52,6 +52,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "gpu": {
         "detailed": "manyscale.runner.predict.gpu.models:Detailed",
         "gpumech": "manyscale.runner.predict.gpu.models:Gpumech",
+        "traced": "manyscale.runner.predict.gpu.traced.source:TracedKernels",
     },
     # what predicts the times of phases under a CPU model: a PhaseSource (runner/predict/phase_source.py says what to
     # write), or a function that returns one; models without take the traced times

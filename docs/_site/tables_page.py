@@ -32,6 +32,10 @@ FILES: Final = {
     "timeline/blocks.parquet": ("runner.predict.gpu.tables", "BLOCKS_SCHEMA", "a thread block of a launch"),
     "timeline/gpu_ipc.parquet": ("runner.predict.gpu.tables", "IPC_SCHEMA", "an interval of a launch"),
     "timeline/gpu_streams.parquet": ("runner.predict.gpu.streams.table", "STREAMS_SCHEMA", "an operation of a stream"),
+    "timeline/steps.parquet": ("runner.predict.gpu.traced.tables", "STEPS_SCHEMA", "a step of a rank"),
+    "timeline/collectives.parquet": (
+        "runner.predict.gpu.traced.tables", "COLLECTIVES_SCHEMA", "a member of a collective that streams take part in",
+    ),
     "timeline/gpu_lines.parquet": ("runner.predict.gpu.source_tables", "LINES_SCHEMA", "a line of a kernel's source"),
     "timeline/gpu_branches.parquet": ("runner.predict.gpu.source_tables", "BRANCHES_SCHEMA", "a branch of a kernel"),
     "timeline/gpu_cpi_stacks.parquet": ("runner.predict.gpu.tables", "STACKS_SCHEMA", "a part of a launch's CPI stack"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -31,7 +31,7 @@ from manyscale.models.workload import (
     task_tables,
 )
 from manyscale.models.workload.checks import WorkloadError
-from manyscale.models.workload.columns import first_rows, one_chunk, to_numpy
+from manyscale.models.workload.columns import first_rows, one_chunk, to_arrow, to_numpy
 from manyscale.models.workload.detail_tables import Detail
 from manyscale.models.workload.gpu_tables import LaunchStreams
 from manyscale.models.workload.notes import Note, changes, forbids, informs
@@ -91,6 +91,7 @@ __all__ = [
     "forbids",
     "informs",
     "table_digest",
+    "without_operations",
 ]
 
 SCHEMAS: Final = {
@@ -212,6 +213,17 @@ class Workload:
         if self.gpu is not None:
             state.update(f"gpu {self.gpu.digest}".encode())
         return state.hexdigest()
+
+
+def without_operations(workload: Workload, rows: np.ndarray) -> Workload:
+    """The workload in which the operations of ``rows`` do nothing. O(operations)."""
+    operations = workload.tables["operations"]
+    kind = workload.column("operations", "kind").copy()
+    kind[rows] = int(OperationKind.other)
+    at = operations.schema.get_field_index("kind")
+    column = pa.DictionaryArray.from_arrays(to_arrow(kind), KIND_NAMES)
+    operations = operations.set_column(at, operations.schema.field(at), column)
+    return replace(workload, tables={**workload.tables, "operations": operations}, is_checked=True)
 
 
 def _difference(schema: pa.Schema, declared: pa.Schema) -> str:

@@ -19,10 +19,13 @@ steps that were made from the shape of a model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
 import pyarrow as pa
+
+from manyscale.models.workload.columns import to_numpy
 
 KERNELS_SCHEMA: Final = pa.schema(
     [
@@ -70,6 +73,14 @@ SCHEMAS: Final = {
     "steps": STEPS_SCHEMA,
     "trained_models": TRAINED_MODELS_SCHEMA,
 }
+
+
+def has_times(tables: Mapping[str, pa.Table]) -> bool:
+    """Whether a workload's ``tables`` tell what GPUs took for operations of streams."""
+    if tables["kernels"].num_rows:
+        return True
+    operations = tables["gpu_operations"]
+    return operations.num_rows > 0 and int(to_numpy(operations.column("duration_ps")).max()) >= 0
 
 
 class KernelClass(IntEnum):

@@ -21,6 +21,7 @@ from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.workload import ANY_SOURCE, COLLECTIVES, OperationKind, PhaseKind, Workload
 from manyscale.models.workload.asynchronous import PREFETCHING
 from manyscale.models.workload.domain import FEATURES, Domain, LeavesOut
+from manyscale.models.workload.gpu_step_tables import has_times
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.predict.gpu.checks import runs_clusters
@@ -40,7 +41,12 @@ _NO_SETTING: Final = ("schema", "name", "description", "sources")
 def found_features(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -> dict[str, int]:
     """How often a run has each feature, those that it has. ``node_of_rank`` int[ranks]; ``launches``: the workload with
     its kernel launches. O(operations + members of communicators + launches)."""
-    counts: dict[str, Any] = {**_of_network(case, node_of_rank), **_of_cores(case, node_of_rank, launches)}
+    traced = launches is None and has_times(case.traced.tables)
+    counts: dict[str, Any] = {
+        "traced-kernels": traced,
+        **_of_network(case, node_of_rank),
+        **_of_cores(case, node_of_rank, launches),
+    }
     if launches is not None:
         counts |= {**_of_launches(case, launches, node_of_rank), "launches": launches.tables["launches"].num_rows}
     return {name: int(count) for name, count in counts.items() if count}
@@ -240,7 +246,7 @@ def domains(case: Case, *, has_launches: bool) -> Iterator[tuple[str, str, Domai
     model = case.study.model
     chosen = {"cpu": model.cpu, "network": model.network}
     if has_launches:
-        chosen["gpu"] = model.gpu or "detailed"
+        chosen["gpu"] = model.gpu or ("traced" if has_times(case.traced.tables) else "detailed")
     for level, name in chosen.items():
         yield level, name, getattr(lookup(level, name), "DOMAIN", None)
 

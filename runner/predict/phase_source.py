@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from manyscale.models.machine import Machine
-from manyscale.models.workload import Workload
+from manyscale.models.workload import Workload, without_operations
 from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays, WorkUnit
@@ -121,8 +121,9 @@ class Coupling:
     (``kind`` replay-coupled), or that give GPUs work (replay-devices). ``parameters`` of the unit that replays, beside
     those of every replay; ``content``: digest of all else that it depends on; ``make``: its input ``nodes``, called
     ``name``: node programs and times of their pieces, an entry per rank; or what ranks give their GPUs, kinds of
-    launches, which operations send memory of GPUs, and what is known of launches that overlap. ``refine``: what the
-    replay's result asks for before it is taken; None: nothing."""
+    launches, which operations send memory of GPUs, what is known of launches that overlap, and traced times.
+    ``refine``: what the replay's result asks for before it is taken; None: nothing. ``on_streams``: rows of operations
+    that the replay does without the network's program: collectives of streams."""
 
     name: str
     parameters: Mapping[str, Any]
@@ -130,6 +131,12 @@ class Coupling:
     make: Callable[[], tuple[Any, ...]]
     kind: str = "replay-coupled"
     refine: Callable[[Arrays], Refinement | None] | None = None
+    on_streams: Callable[[], np.ndarray] | None = None
+
+    def of_network(self, workload: Workload) -> Workload:
+        """What the network's program is made of."""
+        rows = None if self.on_streams is None else self.on_streams()
+        return workload if rows is None or not len(rows) else without_operations(workload, rows)
 
 
 @dataclass(frozen=True)

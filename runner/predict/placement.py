@@ -8,10 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from manyscale.models.machine import Machine
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_step_tables import has_times
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import bounds
 from manyscale.runner.study import Mapping_, PlacementFile
+
+
+def with_gpus(mapping: Mapping_, machine: Machine, workload: Workload) -> Mapping_:
+    """By default a node holds as many ranks that drive GPUs as it has GPUs, where times of their kernels are known."""
+    if not has_times(workload.tables) or mapping.ranks_per_node is not None or not machine.node.num_gpus:
+        return mapping
+    return mapping.model_copy(update={"ranks_per_node": machine.node.num_gpus})
 
 
 def place_ranks(

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.workload.gpu_step_tables import has_times
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.phase_source import Case, Done, PhaseSource
 from manyscale.runner.predict.rank_plan import plan_ranks, sampled_ranks, times_of_representatives
@@ -122,8 +123,15 @@ def simulated(case: Case) -> PhaseSource:
 def _with_launches(case: Case, cores: PhaseSource) -> PhaseSource:
     """``cores`` where there are no launches, else one that adds them to it. Raises UserError for a study of launches
     whose workload has none."""
-    study = case.study
-    if study.mapping.launches is None and not case.traced.tables["launches"].num_rows:
+    study, tables = case.study, case.traced.tables
+    has_launches = study.mapping.launches is not None or tables["launches"].num_rows > 0
+    if has_times(tables) and (study.model.gpu == "traced" or not has_launches):
+        return _traced(case, cores)
+    if study.model.gpu == "traced":
+        raise UserError(
+            f"{study.workload.path}: has no times of kernels, which model.gpu: traced takes; leave model.gpu out"
+        )
+    if not has_launches:
         if study.model.gpu is not None or study.sampling.launches != "full" or study.sampling.blocks != "full":
             raise UserError(
                 f"{study.workload.path}: has no kernel launches, which model.gpu and sampling.launches are about; "
@@ -135,3 +143,16 @@ def _with_launches(case: Case, cores: PhaseSource) -> PhaseSource:
     from manyscale.runner.predict.gpu.launch_source import LaunchSource
 
     return LaunchSource(case, cores)
+
+
+def _traced(case: Case, cores: PhaseSource) -> PhaseSource:
+    """Kernels take the times of the trace. Raises UserError for a study of launches' instructions."""
+    study = case.study
+    if study.model.gpu not in (None, "traced") or study.sampling.launches != "full" or study.sampling.blocks != "full":
+        raise UserError(
+            f"{study.workload.path}: has times of kernels and not their instructions, which model.gpu and "
+            "sampling.launches are about; leave these keys out"
+        )
+    from manyscale.runner.predict.gpu.traced.source import TracedSource
+
+    return TracedSource(case, cores)

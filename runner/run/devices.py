@@ -10,14 +10,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.gpu.device.program import Given, build
+from manyscale.models.gpu.device.program import Given, Meetings, build
 from manyscale.models.gpu.device.program import Program as DeviceProgram
+from manyscale.models.gpu.device.state import MPI_CALL, Devices
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network, ideal_network
 from manyscale.models.network.devices.model import (
     DeviceTimeline,
     replay_with_devices,
     rows_of_messages,
+    strands_needed,
     takes_message_times,
 )
 from manyscale.models.network.program import Program
@@ -27,6 +29,7 @@ from manyscale.models.workload.notes import Errs, Note, changes, informs, percen
 from manyscale.runner.predict.gpu.streams.copies import copy_statistics
 from manyscale.runner.predict.gpu.streams.given import on_machine
 from manyscale.runner.predict.gpu.streams.overlaps import Known
+from manyscale.runner.predict.gpu.traced.times import TracedGiven
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.run import links
@@ -39,41 +42,52 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     """As replay_units.replay_point, for ranks that give GPUs work: no critical path, but what GPUs did.
 
     Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: what ranks give, kinds of launches, which
-    operations send memory of GPUs, and what is known of launches that overlap, as predict/gpu/streams makes them.
-    Parameters beside those of replay_point: ``gpu`` (content of the machine's), ``num_gpus`` of a node, ``ranks_share``
-    (launches of several ranks run at the same time).
+    operations send memory of GPUs, what is known of launches that overlap, and traced times (None: there are none), as
+    predict/gpu/streams and predict/gpu/traced make them. Parameters beside those of replay_point: ``gpu`` (content of
+    the machine's), ``num_gpus`` of a node, ``ranks_share`` (launches of several ranks run at the same time).
     """
     network = Network.model_validate(parameters["network"])
     placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
     gpu = Gpu.model_validate(parameters["gpu"])
-    given, kinds, on_device, known = inputs["nodes"]
-    takes_ps = np.full(len(given), -1, np.int64)
-    takes_ps[known.given] = known.takes_ps
+    given, kinds, on_device, known, traced = inputs["nodes"]
+    takes_ps = None
+    if len(known.given):
+        takes_ps = np.full(len(given), -1, np.int64)
+        takes_ps[known.given] = known.takes_ps
     given = on_machine(given, placement.node_of_rank, parameters["num_gpus"])
-    program = inputs["program"]
-    between, of_several = _between_gpus(program, given, on_device, placement.node_of_rank, gpu, network)
+    whole_program = inputs["program"]
+    program, strand_of_row = _with_needed(whole_program, given, traced)
+    between, of_several = _between_gpus(whole_program, given, on_device, placement.node_of_rank, gpu, network)
 
     takes_times = takes_message_times(parameters["model"], network)
     as_hosts = 0 if between is None or takes_times else np.count_nonzero(between >= 0)
     of_gpus = np.count_nonzero(between >= 0) if between is not None and takes_times else 0
     of_several = of_several if takes_times else 0
 
-    def replay(model: str, law: Network, message_ps: np.ndarray | None) -> tuple[DeviceTimeline, DeviceProgram]:
+    def replay(
+        model: str, law: Network, message_ps: np.ndarray | None, meetings: Meetings | None
+    ) -> tuple[DeviceTimeline, DeviceProgram]:
         devices = build(
-            given, kinds, gpu, program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"],
-            takes_ps=takes_ps,
+            given, kinds, gpu, whole_program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"],
+            takes_ps=takes_ps, traced_ps=None if traced is None else traced.takes_ps, meetings=meetings,
+            strand_of_row=strand_of_row,
         )  # fmt: skip
-        return replay_with_devices(program, devices, law, placement, model=model, message_ps=message_ps), devices
+        found = replay_with_devices(
+            program, devices, law, placement, model=model, message_ps=message_ps,
+            told=None if traced is None else traced.collectives.told,
+        )  # fmt: skip
+        return found, devices
 
-    result, devices_of = replay(parameters["model"], network, between)
+    meet, at_once = _meetings(traced)
+    ideal_makespan_ps = replay("latency-bandwidth", ideal_network(network), None, at_once)[0].makespan_ps
+    result, devices_of = replay(parameters["model"], network, between, meet)
     of_given = devices_of.of_given
-    ideal, _ = replay("latency-bandwidth", ideal_network(network), None)
     found, timeline, count = result.devices.operation, result.timeline, parameters["num_point_to_point"]
     at = np.maximum(of_given, 0)
     times = {name: np.where(of_given >= 0, found[name][at], -1) for name in ("given", "start", "runs", "end")}
     last = result.rank_end_ps.copy()
     np.maximum.at(last, given.rank, times["end"])
-    waits = given.row[(given.row >= 0)]
+    waits = given.row[given.row >= 0]
     exposed = result.begin_ps.copy()
     exposed[waits] = result.end_ps[waits]  # what a host waits for its GPU is no communication
     return {
@@ -82,7 +96,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "receive_ps": timeline.receive_ps[:count].copy(),
         "exposed_ps": exposed,
         "rank_end_ps": last,
-        "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64),
+        "ideal_makespan_ps": np.array([ideal_makespan_ps], np.int64),
         "gpu_id": devices_of.gpu_id,
         "gpu_busy_ps": result.devices.gpu["busy"].copy(),
         "gpu_overlapped_ps": result.devices.gpu["overlapped"].copy(),
@@ -96,8 +110,45 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         **{f"given_{name}": getattr(given, name) for name in ("rank", "kind", "stream", "bytes", "gpu")},
         "given_priority": result.devices.stream["priority"][found["stream"][at]].astype(np.int64),
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int64),
+        "given_cause": _causes(result.devices, of_given, given),
+        "begin_ps": result.begin_ps,
         **links.to_arrays(timeline.links),
     }
+
+
+def _with_needed(program: Program, given: Given, traced: TracedGiven | None) -> tuple[Program, np.ndarray | None]:
+    """The program with a strand for what hosts call and streams send alone, and that of each operation, where times
+    were traced: others are many."""
+    if traced is None:
+        return program, None
+    needed = np.ones(int(program.rank_offsets[-1]), np.bool_)
+    needed[given.row[(given.kind != _G.communication) | (traced.collectives.of_given >= 0)]] = False
+    return strands_needed(program, needed)
+
+
+def _meetings(traced: TracedGiven | None) -> tuple[Meetings | None, Meetings | None]:
+    """Collectives of streams, and the same where they take no time."""
+    if traced is None:
+        return None, None
+    of = traced.collectives
+    nothing, none = np.zeros(len(of), np.int64), np.full(len(of), -1, np.int32)
+    return Meetings(of.of_given, np.maximum(of.traced_ps, 0), none), Meetings(of.of_given, nothing, none)
+
+
+def _causes(devices: Devices, of_given: np.ndarray, given: Given) -> np.ndarray:
+    """int32[given]: the row of ``given`` that each began behind, or that the host waited for last; -1 for none: it
+    began when it was given. Of a collective: behind what its own stream came to it."""
+    row_of = np.append(np.flatnonzero(of_given >= 0), -1)
+    found = np.full(len(given), -1, np.int32)
+    gives = of_given >= 0
+    found[gives] = row_of[devices.operation["cause"][of_given[gives]]]
+    item = devices.item
+    threads = int(given.thread.max(initial=0)) + 1
+    mine = np.flatnonzero(item["kind"] != MPI_CALL)
+    order = np.lexsort((given.row, given.rank.astype(np.int64) * threads + given.thread))  # as items stand
+    waits = ~gives[order]
+    found[order[waits]] = row_of[item["cause"][mine[waits]]]
+    return found
 
 
 def _moved(known: Known, runs_ps: np.ndarray) -> int:

@@ -37,7 +37,7 @@ from manyscale.runner.predict.phase_source import (
     Stage,
     SweepShared,
 )
-from manyscale.runner.predict.placement import place_ranks, placement_file
+from manyscale.runner.predict.placement import place_ranks, placement_file, with_gpus
 from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup
@@ -88,7 +88,7 @@ def prepare(
     ipc_factors(case)  # refuses what it does not know
     study.options(TimelineChoice).check_ranks(workload.num_ranks)
     node, sharing = place_ranks(
-        study.mapping, machine, workload.num_ranks, study.seed,
+        with_gpus(study.mapping, machine, workload), machine, workload.num_ranks, study.seed,
         lambda path: shared.once((FILE, "placement", str(path)), lambda: placement_file(path)),
     )  # fmt: skip
     source = phase_source(case)
@@ -269,8 +269,9 @@ def _corrected_phases(
 def _build_program(point: Point, coupling: Coupling | None) -> program_module.Program:
     try:
         collectives = point.case.machine.network.collectives
+        workload = point.case.workload if coupling is None else coupling.of_network(point.case.workload)
         return program_module.build_program(
-            point.case.workload, collectives, keep_graph=_keeps_graph(point), called_from=_called_from(point, coupling)
+            workload, collectives, keep_graph=_keeps_graph(point), called_from=_called_from(point, coupling)
         )
     except WorkloadError as error:
         raise UserError(f"{point.case.study.workload.path}: {error}") from None
@@ -281,7 +282,10 @@ def _program_name(point: Point, coupling: Coupling | None) -> str:
     called_from = _called_from(point, coupling)
     calls = "" if called_from is None else f"calls {called_from} "
     rules = CollectiveRules.model_validate(point.case.machine.network.collectives)
-    return f"program {graph}{calls}{rules.model_dump_json()}"
+    streams = (
+        "" if coupling is None or coupling.on_streams is None else f"streams {array_digest(coupling.on_streams())} "
+    )
+    return f"program {graph}{calls}{streams}{rules.model_dump_json()}"
 
 
 def _called_from(point: Point, coupling: Coupling | None) -> int | None:

@@ -19,7 +19,7 @@ def before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, of_sett
     of no effect."""
     launches = source.launches
     found = found_features(case, node_of_rank, launches)
-    has_launches = launches is not None
+    has_launches = launches is not None or "traced-kernels" in found
     return [
         *([] if launches is None or launches is case.traced else launches.notes),
         *domain_notes(case, found, has_launches=has_launches),

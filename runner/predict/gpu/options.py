@@ -29,6 +29,10 @@ class GpuChoice(Strict):
     mps: bool = False
     """Whether launches of several ranks run on one GPU at the same time (NVIDIA's MPS). Without it the ranks take
     turns, launch by launch."""
+    collectives: Literal["auto", "traced", "model"] = "auto"
+    """What collectives of NCCL take, behind the arrival of their last member, where the trace has times of kernels: the
+    `traced` time, or what the `model` of NCCL says (`network.nccl` of the target). `auto`: the traced one on the GPUs
+    that were traced, where the study changes nothing of the target's network, and without `network.nccl`."""
     form: Literal["printed", "extended"] = "extended"
     """GPUMech as it was `printed`, or `extended` by queues."""
     representative: Literal["clustering", "max", "min"] = "clustering"
@@ -36,4 +40,4 @@ class GpuChoice(Strict):
 
     def is_used(self, study: Any, features: Collection[str]) -> bool:
         """Whether a run with these features reads it."""
-        return "launches" in features
+        return "launches" in features or "traced-kernels" in features

@@ -21,6 +21,7 @@ from manyscale.runner.predict.gpu.streams.copies import copies_before
 
 _G: Final = GpuOperationKind
 _K: Final = OperationKind
+_MANY: Final = 1 << 20
 _SHARED: Final = np.array([NAMES.index(name) for name in RESOURCES])
 
 
@@ -33,7 +34,8 @@ def given_of(workload: Workload) -> Given:
     names = ("rank", "operation_id", "kind", "stream", "launch_id", "bytes", "event", "device", "peer", "priority",
              "flags", "thread")  # fmt: skip
     given = workload.column("gpu_operations", "kind") != _G.device_buffer
-    column = {name: workload.column("gpu_operations", name)[given].astype(np.int64) for name in names}
+    # as they stand, where there are many: each column is a word less of every operation
+    column = {name: _wide(workload.column("gpu_operations", name)[given]) for name in names}
     known = np.append(workload.column("launches", "launch_id"), 0)
     at = np.searchsorted(known[:-1], column["launch_id"])
     found = Given(
@@ -51,6 +53,29 @@ def given_of(workload: Workload) -> Given:
         thread=column["thread"],
     )
     return _with_waits_of_groups(workload, found)
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    return values if len(values) > _MANY else values.astype(np.int64)
+
+
+def traced_columns(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
+    """Of rows of `given_of`: int32, the row of kernels (-1: none), and int64, what each took where it was traced (-1:
+    unknown). The waits that end groups of NCCL's messages take none."""
+    given = workload.column("gpu_operations", "kind") != _G.device_buffer
+    columns = [workload.column("gpu_operations", name)[given] for name in ("kernel_id", "duration_ps")]
+    own, ends = _waits_of_groups(workload, *_own_rows(workload, given))
+    if not len(own):
+        return columns[0], columns[1]
+    rows = _own_rows(workload, given)[1]
+    order = np.argsort(np.concatenate((rows, ends)), kind="stable")
+    return tuple(np.append(each, np.full(len(ends), -1, each.dtype))[order] for each in columns)  # type: ignore[return-value]
+
+
+def _own_rows(workload: Workload, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Kinds and rows of operations that are ``given`` (bool[gpu_operations])."""
+    rank, operation = (workload.column("gpu_operations", name)[given] for name in ("rank", "operation_id"))
+    return workload.column("gpu_operations", "kind")[given], workload.rank_offsets[rank] + operation
 
 
 def _of_stream(workload: Workload) -> Given:
@@ -84,23 +109,30 @@ def _of_stream(workload: Workload) -> Given:
 
 def _with_waits_of_groups(workload: Workload, given: Given) -> Given:
     """With the waits that end groups of NCCL's messages: it is their stream that waits, not the host."""
-    kind, rank = workload.column("operations", "kind"), workload.column("operations", "rank")
-    mine = given.kind == _G.communication
-    sends = np.isin(kind[given.row[mine]], (int(_K.isend), int(_K.irecv)))
-    before = given.row[mine][sends]
-    after = before + 1
-    ends = after < len(kind)
-    ends[ends] &= (kind[after[ends]] == _K.waitall) & (rank[after[ends]] == rank[before[ends]])
-    like = np.flatnonzero(mine)[sends][ends]
+    like, after = _waits_of_groups(workload, given.kind, given.row)
     if not len(like):
         return given
-    order = np.argsort(np.concatenate((given.row, after[ends])), kind="stable")
+    order = np.argsort(np.concatenate((given.row, after)), kind="stable")
     joined = {
         field.name: np.concatenate((getattr(given, field.name), getattr(given, field.name)[like]))
         for field in fields(given)
     }
-    joined["row"][len(given) :] = after[ends]
+    joined["row"][len(given) :] = after
     return Given(**{name: values[order] for name, values in joined.items()})
+
+
+def _waits_of_groups(
+    workload: Workload, given_kind: np.ndarray, given_row: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(indices of messages behind which a group ends, rows of the waits that end it)."""
+    kind, rank = workload.column("operations", "kind"), workload.column("operations", "rank")
+    mine = given_kind == _G.communication
+    sends = np.isin(kind[given_row[mine]], (int(_K.isend), int(_K.irecv)))
+    before = given_row[mine][sends]
+    after = before + 1
+    ends = after < len(kind)
+    ends[ends] &= (kind[after[ends]] == _K.waitall) & (rank[after[ends]] == rank[before[ends]])
+    return np.flatnonzero(mine)[sends][ends], after[ends]
 
 
 def device_rows(workload: Workload, given: Given) -> np.ndarray:

@@ -40,7 +40,7 @@ class StreamSource:
 
         def make() -> tuple[Any, ...]:
             given, kinds = self._given
-            return given, kinds, device_rows(self._workload, given), known
+            return given, kinds, device_rows(self._workload, given), known, None
 
         refine = partial(self._refined, overlaps) if self._can_simulate_together else None
         return Coupling(f"devices {content}", self._parameters, content, make, "replay-devices", refine)

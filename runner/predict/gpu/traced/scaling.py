@@ -1,0 +1,78 @@
+"""Times of kernels on another GPU than the one they were traced on, by the roofline of the two.
+
+A kernel that multiplies matrices (or attends) takes its time by the ratio of the GPUs' peaks at its precision, any
+other by that of the bandwidths of DRAM; where the trace tells both its operations and its bytes, by the ratio of what
+the two rooflines give, max(flops / peak, bytes / bandwidth): Williams, Waterman, Patterson, "Roofline: an insightful
+visual performance model for multicore architectures", CACM 52(4), 2009. So a kernel is taken to reach the same share of
+either GPU's roofline, whatever its size.
+
+Peaks follow from what a target says of its units: multiply-adds of an SM in a cycle (node.gpu.matrix.rates), or lanes
+of node.gpu.units.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final, get_args
+
+import numpy as np
+
+from manyscale.models.gpu.matrix.shapes import Element
+from manyscale.models.gpu.parameters import WARP_THREADS, Gpu
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_step_tables import KernelClass
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.shipped import shipped_targets
+
+_ON_MATRIX_UNITS: Final = (int(KernelClass.matrix), int(KernelClass.attention))
+_ELEMENTS: Final = frozenset(get_args(Element)) - {"fp64"}
+_NEXT: Final = {"fp8": "fp16", "bf16": "fp16", "tf32": "fp32", "int8": "fp16", "int4": "int8", "binary": "int4"}
+
+
+@cache
+def gpu_named(name: str) -> Gpu | None:
+    """The GPU of a shipped target whose driver calls it so; None where no target says it."""
+    for path in shipped_targets().values():
+        if name in path.read_text():
+            content = load_yaml(path)["node"].get("gpu")
+            if content is not None and name in content.get("names", ()):
+                return Gpu.model_validate(content)
+    return None
+
+
+def peak_flops(gpu: Gpu, precision: str) -> float:
+    """Operations a second, two for each multiply-add; of a precision that the GPU has no units for, of the next one
+    that holds its values; an unknown one is single precision."""
+    rates = gpu.matrix.rates if gpu.matrix is not None else {}
+    while precision in _ELEMENTS and precision not in rates:
+        precision = _NEXT.get(precision, "fp32")
+    rate = next((value for element, value in rates.items() if element == precision), None)
+    if rate is None or precision == "fp64":
+        unit = gpu.units["fp64" if precision == "fp64" else "fp32"]
+        lanes = gpu.schedulers * WARP_THREADS / max(1.0, unit.interval_cycles)
+        rate = lanes if rate is None else max(rate, lanes)
+    return 2.0 * rate * gpu.sms * gpu.frequency_hz
+
+
+def kernel_ratios(workload: Workload, traced: Gpu, target: Gpu) -> np.ndarray:
+    """float64[kernels]: what each takes on ``target`` over what it took on ``traced``."""
+    classes = workload.column("kernels", "kernel_class")
+    flops, moved = (workload.column("kernels", name) for name in ("flops", "bytes"))
+    names = np.array(workload.tables["kernels"].column("precision").to_pylist(), object)
+    known = sorted(set(names.tolist()))
+    peak = {name: (peak_flops(traced, name), peak_flops(target, name)) for name in known}
+    of_peak = np.array([peak[name] for name in names.tolist()]).reshape(-1, 2)
+    per_byte = np.array([traced.dram.bandwidth_ps_per_byte, target.dram.bandwidth_ps_per_byte])
+    ratio = np.where(np.isin(classes, _ON_MATRIX_UNITS), of_peak[:, 0] / of_peak[:, 1], per_byte[1] / per_byte[0])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        roofline = np.maximum(flops[:, None] / of_peak * 1e12, moved[:, None] * per_byte)
+        found = roofline[:, 1] / roofline[:, 0]
+    return np.where(np.isfinite(found), found, ratio)
+
+
+def copy_ratio(traced: Gpu, target: Gpu) -> tuple[float, float]:
+    """Of copies between host and GPU, and of what stays in the GPU's memory."""
+    inside = target.dram.bandwidth_ps_per_byte / traced.dram.bandwidth_ps_per_byte
+    if traced.host_link is None or target.host_link is None:
+        return 1.0, inside
+    return target.host_link.bandwidth_ps_per_byte / traced.host_link.bandwidth_ps_per_byte, inside

@@ -1,0 +1,208 @@
+"""Times of a run whose kernels have traced times: streams take these, hosts what the model of CPUs says of the gaps
+between their calls, and the replay finds all waits anew (models/network/devices)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.gpu.device.program import ASSUMED_START_PS, Given
+from manyscale.models.network.devices.model import VERSION
+from manyscale.models.workload import Workload
+from manyscale.models.workload.domain import APART, FEATURES, Domain
+from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.models.workload.notes import Note, changes, informs
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu import checks
+from manyscale.runner.predict.gpu.options import GpuChoice
+from manyscale.runner.predict.gpu.streams.given import device_rows, given_of, traced_columns
+from manyscale.runner.predict.gpu.streams.joins import NETWORKS
+from manyscale.runner.predict.gpu.streams.overlaps import NOTHING
+from manyscale.runner.predict.gpu.streams.table import stream_table
+from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
+from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
+from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target
+from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
+from manyscale.runner.predict.statistic import Statistic
+from manyscale.runner.predict.units import array_digest
+from manyscale.sampling.plan import Plan
+
+_G: Final = GpuOperationKind
+
+
+class TracedKernels:
+    """Model ``traced`` of GPUs: kernels take the times of the trace, on another GPU by the ratio of the rooflines."""
+
+    NAME = "traced"
+    HAS_PROFILE = False
+    DOMAIN = Domain(
+        dict.fromkeys(FEATURES["gpu"], APART),
+        {"nodes": (), "node.sockets": (), "node.cores_per_socket": (), "node.gpu": (), "node.gpus": ()},
+    )
+
+    @staticmethod
+    def version() -> int:
+        return VERSION
+
+
+class TracedSource(PhaseSource):
+    """``cores``: what predicts the phases of hosts. Raises UserError for a machine without a GPU, and for a network
+    model that cannot wait for GPUs."""
+
+    def __init__(self, case: Case, cores: PhaseSource) -> None:
+        self._case, self._cores = case, cores
+        self._gpu = checks.gpu_of(case.machine)
+        self.cpu_ratio = cores.cpu_ratio
+        study = case.study
+        if study.model.network not in NETWORKS:
+            raise UserError(
+                f"model.network: {study.model.network} cannot wait for GPUs, which {study.workload.path} has times of; "
+                f"choose one of {', '.join(NETWORKS)}"
+            )
+        if case.traced is not case.workload:
+            raise UserError(f"{study.workload.path}: a workload with times of kernels cannot be repeated")
+        self._has_nccl = case.machine.network.has_block("nccl")
+        if study.options(GpuChoice).collectives == "model" and not self._has_nccl:
+            raise UserError(
+                f"gpu.collectives: model: {case.machine.name} does not say how NCCL communicates (network.nccl); "
+                "choose a target that does, or traced"
+            )
+
+    def plans(self) -> list[Plan]:
+        return self._cores.plans()
+
+    def unit_keys(self, plan: Plan, done: Done) -> list[str]:
+        return self._cores.unit_keys(plan, done)
+
+    def stages(self, done: Done) -> list[Stage]:
+        return self._cores.stages(done)
+
+    def phase_times(self, done: Done) -> np.ndarray:
+        return self._cores.phase_times(done)
+
+    def content(self) -> list[str]:
+        return self._cores.content()
+
+    def fixed_phases(self) -> np.ndarray | None:
+        return self._cores.fixed_phases()
+
+    def coupling(self, done: Done) -> Coupling:
+        """Raises UserError for ranks that communicate inside their phases."""
+        if self._cores.coupling(done) is not None:
+            raise UserError(f"{self._case.study.workload.path}: calls MPI inside phases with tasks, beside its GPUs")
+        content = array_digest(
+            np.array([self._workload.digest, str(self._gpu), str(self._takes_traced), str(self._has_nccl)])
+        )
+
+        def make() -> tuple[Any, ...]:
+            given, traced = self._given, self._traced
+            of = TracedGiven(traced.takes_ps, self._collectives, self._takes_traced)
+            return given, [], device_rows(self._workload, given), NOTHING, of
+
+        name = f"streams {content}"
+        return Coupling(name, self._parameters, content, make, "replay-devices", on_streams=lambda: self._on_streams)
+
+    @property
+    def _parameters(self) -> Mapping[str, Any]:
+        machine = self._case.machine
+        return {
+            "gpu": self._case.machine_content["node"]["gpu"],
+            "num_gpus": machine.node.num_gpus,
+            "ranks_share": self._case.study.options(GpuChoice).mps,
+        }
+
+    @property
+    def _workload(self) -> Workload:
+        return self._case.workload
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        return (self._case.study.workload.path, str(self._has_nccl))
+
+    @cached_property
+    def _given(self) -> Given:
+        return self._case.shared.once(("given", *self._place), lambda: given_of(self._workload))
+
+    @cached_property
+    def _traced(self) -> Traced:
+        kernel, duration = traced_columns(self._workload)
+        key = ("traced times", *self._place, str(self._gpu))
+        make = lambda: on_target(self._workload, self._given, kernel, duration, self._gpu)  # noqa: E731
+        return self._case.shared.recently(key, make)
+
+    @cached_property
+    def _collectives(self) -> StreamCollectives:
+        def make() -> StreamCollectives:
+            _, duration = traced_columns(self._workload)
+            return stream_collectives(self._workload, self._given, duration, by_model=self._has_nccl)
+
+        return self._case.shared.once(("collectives on streams", *self._place), make)
+
+    @property
+    def _on_streams(self) -> np.ndarray:
+        """Rows of the workload's operations that are collectives of streams."""
+        return np.asarray(self._given.row[self._collectives.of_given >= 0])
+
+    @cached_property
+    def _takes_traced(self) -> bool:
+        """Whether collectives take traced times where these are known: as the study says, and else (auto) on the GPUs
+        that were traced, where the study changes nothing of the network."""
+        chosen = self._case.study.options(GpuChoice).collectives
+        if chosen != "auto":
+            return chosen == "traced"
+        changed = any(key == "network" for key in self._case.study.target_overrides)
+        every = len(np.unique(self._workload.column("traced_gpus", "rank"))) == self._workload.num_ranks
+        return not self._has_nccl or (self._traced.is_same_gpu and every and not changed)
+
+    def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
+        launches = int(np.count_nonzero(self._given.kind == _G.launch))
+        own = {
+            "gpu.traced_launches": Statistic(launches, "1", "count", "kernel launches, which take traced times"),
+            "gpu.collectives": Statistic(len(self._collectives), "1", "count", "collectives that streams took part in"),
+        }
+        return self._cores.figures(of_run, done) | own
+
+    def notes(self, done: Done) -> Sequence[Note]:
+        return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes()]
+
+    def _start_notes(self) -> list[Note]:
+        if self._gpu.start_latency_ps is not None:
+            return []
+        text = (
+            f"what a stream is given begins {ASSUMED_START_PS // 1_000_000} us later at the soonest, an assumption "
+            "(the target has no node.gpu.start_latency)"
+        )
+        return [changes("start-latency-assumed", text)]
+
+    def _collective_notes(self) -> list[Note]:
+        of = self._collectives
+        count = len(of)
+        if not count:
+            return []
+        known = int(np.count_nonzero(of.traced_ps >= 0))
+        if self._takes_traced and known and not self._traced.is_same_gpu:
+            text = (
+                f"{known:,} collectives take the times that they took on the GPUs of the trace: the target does not "
+                "say how NCCL communicates (network.nccl)"
+                if not self._has_nccl
+                else f"{known:,} collectives take the times that they took on the GPUs of the trace (gpu.collectives)"
+            )
+            return [changes("collectives-as-traced", text, count=known)]
+        if self._takes_traced and known:
+            text = f"{known:,} of {count:,} collectives take traced times, behind the arrival of their last member"
+            return [informs("collectives-traced", text, count=known)]
+        text = f"{count:,} collectives take what the model of NCCL says, behind the arrival of their last member"
+        return [informs("collectives-modelled", text, count=count)]
+
+    def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
+        """Those of the cores, and of streams, steps and collectives."""
+        kernel, _ = traced_columns(self._workload)
+        own = {"gpu_streams": stream_table(self._workload, kernel, replayed.arrays, kernel)}
+        if self._workload.tables["steps"].num_rows:
+            own["steps"] = steps_table(self._workload, replayed.arrays["end_ps"])
+        if len(self._collectives):
+            own["collectives"] = collectives_table(self._collectives, replayed.arrays)
+        return self._cores.tables(done, replayed) | own

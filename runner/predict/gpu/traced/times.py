@@ -1,0 +1,86 @@
+"""What operations of streams take on the target, from what they took where they were traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.gpu.device.program import Given
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.models.workload.notes import Note, changes
+from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
+from manyscale.runner.predict.gpu.traced.scaling import copy_ratio, gpu_named, kernel_ratios
+
+_G: Final = GpuOperationKind
+_WITH_HOST: Final = (int(_G.copy_to_device), int(_G.copy_to_host))
+_INSIDE: Final = (int(_G.copy_on_device), int(_G.set))
+
+
+@dataclass(frozen=True)
+class TracedGiven:
+    """Of what ranks give: ``takes_ps`` int64[given] on the target, -1 of what takes none or is not known, and the
+    collectives among it; ``takes_traced``: these take their traced times, as far as they are known."""
+
+    takes_ps: np.ndarray
+    collectives: StreamCollectives
+    takes_traced: bool
+
+
+@dataclass(frozen=True)
+class Traced:
+    """``takes_ps`` int64[given], as TracedGiven has it; ``notes`` on what was assumed of it; ``is_same_gpu``: the
+    target has the GPU that all ranks were traced on."""
+
+    takes_ps: np.ndarray
+    notes: tuple[Note, ...]
+    is_same_gpu: bool
+
+
+def on_target(workload: Workload, given: Given, kernel: np.ndarray, duration_ps: np.ndarray, gpu: Gpu) -> Traced:
+    """``kernel`` int[given]: rows of kernels, -1; ``duration_ps`` int64[given], where they were traced. O(given)."""
+    names = workload.tables["traced_gpus"].column("gpu_name").to_pylist()
+    of_rank = _gpu_of_ranks(workload, names)
+    every = sorted(set(names))
+    takes, notes, scaled = duration_ps, [], []
+    unknown = [name for name in every if name not in gpu.names and gpu_named(name) is None]
+    for name in every:
+        if name in gpu.names or name in unknown:
+            continue
+        traced = gpu_named(name)
+        assert traced is not None
+        ratio = np.append(kernel_ratios(workload, traced, gpu), 1.0)[kernel]
+        host, inside = copy_ratio(traced, gpu)
+        ratio = np.where(np.isin(given.kind, _WITH_HOST), host, np.where(np.isin(given.kind, _INSIDE), inside, ratio))
+        mine = (of_rank[given.rank] == every.index(name)) & (duration_ps >= 0) & (given.kind != _G.communication)
+        takes = np.where(mine, np.rint(duration_ps * ratio).astype(np.int64), takes)
+        scaled.append((name, int(np.count_nonzero(mine & (given.kind == _G.launch)))))
+    if scaled:
+        notes.append(_scaled(scaled))
+    if unknown or not every:
+        what = ", ".join(unknown) or "the GPU of the trace"
+        text = f"kernels and copies take their traced times: no target says that its GPU is {what} (node.gpu.names)"
+        notes.append(changes("kernels-as-traced", text))
+    return Traced(takes, tuple(notes), bool(every) and all(name in gpu.names for name in every))
+
+
+def _scaled(scaled: Sequence[tuple[str, int]]) -> Note:
+    count = sum(number for _, number in scaled)
+    text = (
+        f"{count:,} launches were traced on {', '.join(name for name, _ in scaled)}: their times are taken by the "
+        "ratio of the GPUs' peaks (products of matrices) or DRAM bandwidths (others)"
+    )
+    return changes("kernels-scaled", text, count=count)
+
+
+def _gpu_of_ranks(workload: Workload, names: list[str]) -> np.ndarray:
+    """int[ranks]: the GPU of each, by the place of its name in order; those that were not traced have the first's."""
+    every = sorted(set(names))
+    found = np.zeros(workload.num_ranks, np.int64)
+    rank = workload.column("traced_gpus", "rank")
+    found[rank] = [every.index(name) for name in names]
+    return found

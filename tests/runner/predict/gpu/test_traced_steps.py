@@ -1,0 +1,209 @@
+"""Steps whose kernels have traced times, against what is worked out by hand.
+
+The target is a V100 whose streams begin what they are given 8 us later at the soonest (the assumption where a target
+says nothing), and at once behind what they still do; or what a test says instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_steps import US, G, Steps
+
+import manyscale
+from manyscale.models.workload import OperationKind
+from manyscale.models.workload.gpu_step_tables import KernelClass
+from manyscale.runner.errors import UserError
+
+START = 8 * US
+ALLREDUCE, ALLGATHER = OperationKind.allreduce, OperationKind.allgather
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., manyscale.RunResult]:
+    """``run(steps, gpu, **keys of the study)``: on nodes of four V100s, of which ``gpu`` says more."""
+
+    def of(
+        steps: Steps, gpu: dict[str, Any] | None = None, choice: dict[str, str] | None = None, **keys: Any
+    ) -> manyscale.RunResult:
+        workload = steps.workload()
+        monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
+        target = {"name": "v100", "nodes": 2, "node": {"gpus": 4, "gpu": gpu or {}}}
+        content = {"schema": 1, "workload": {"path": "steps"}, "target": target, "gpu": choice or {}, **keys}
+        return manyscale.run(content, executor="local", cache=tmp_path, report=False)
+
+    return of
+
+
+def streams(result: manyscale.RunResult) -> dict[tuple[int, str], list[tuple[int, int]]]:
+    """Begins and ends in us, by rank and what it is: the name of a kernel or the operation."""
+    found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    for row in result.gpu_streams.to_pylist():
+        name = row["kernel_name"] or row["operation"]
+        found.setdefault((row["rank"], name), []).append((row["start_ps"] // US, row["end_ps"] // US))
+    return found
+
+
+def steps_of(result: manyscale.RunResult) -> list[tuple[int, int]]:
+    return [(row["start_ps"] // US, row["end_ps"] // US) for row in result.steps.to_pylist()]
+
+
+@pytest.mark.theory
+def test_two_threads_hand_over_and_streams_wait_for_events(run):
+    """Thread 1 gives b behind a once it is signalled; thread 0 has c wait for it. None of the calls takes time."""
+    steps = Steps()
+    steps.launch(0, 50 * US, gap=10 * US, name="a")  # given at 10
+    steps.signal(0, 1, thread=0, gap=5 * US)
+    steps.wait_for_thread(0, 1, thread=1, gap=2 * US)  # at 2, until 15
+    steps.launch(0, 20 * US, name="b", thread=1, gap=3 * US)  # given at 18, behind a
+    steps.record(0, 2, thread=1)
+    steps.wait(0, 2, stream=21)
+    steps.launch(0, 10 * US, stream=21, name="c", gap=1 * US)  # given at 16
+    steps.wait_for_thread(0, 9, thread=1)  # nobody signals it: no wait
+    steps.launch(0, 4 * US, stream=22, name="d", thread=1, gap=7 * US)  # given at 25
+    steps.synchronize(0, event=2)
+    first = steps.mark(0)
+    steps.synchronize(0)
+    last = steps.mark(0, gap=1 * US)
+    steps.step(0, 3, first, last)
+    result = run(steps)
+    found = streams(result)
+    assert found[0, "a"] == [(18, 68)]
+    assert found[0, "b"] == [(68, 88)]
+    assert found[0, "c"] == [(88, 98)]
+    assert found[0, "d"] == [(33, 37)]
+    assert steps_of(result) == [(88, 99)]
+    assert "start-latency-assumed" in {note.code for note in result.notes}
+
+
+@pytest.mark.theory
+def test_the_latency_is_counted_from_the_call_and_hidden_behind_work(run):
+    """5 us from the call, 1 us behind the one before: launches each 2 us, of 4 us and of 1 us; copies are alike."""
+    steps = Steps()
+    for _ in range(3):
+        steps.launch(0, 4 * US, gap=2 * US, name="long")
+    for _ in range(3):
+        steps.launch(0, 1 * US, stream=21, gap=2 * US, name="short")
+    steps.copy(0, G.copy_to_host, 1, stream=22, takes=3 * US, gap=2 * US, waits=True)
+    last = steps.mark(0)
+    steps.step(0, 0, last, last)
+    result = run(steps, {"start_latency": "5 us", "stream_gap": "1 us"})
+    found = streams(result)
+    assert found[0, "long"] == [(7, 11), (12, 16), (17, 21)]  # given at 2, 4, 6
+    assert found[0, "short"] == [(13, 14), (15, 16), (17, 18)]  # given at 8, 10, 12
+    assert found[0, "copy_to_host"] == [(19, 22)]
+    assert steps_of(result) == [(22, 22)]
+    assert not {"start-latency-assumed", "kernels-scaled", "kernels-as-traced"} & {note.code for note in result.notes}
+
+
+@pytest.mark.theory
+def test_a_slower_host_gives_later_and_waits_are_found_anew(run):
+    """At twice the gaps the host is no longer what the launch of 10 us waits for."""
+    steps = Steps()
+    steps.launch(0, 10 * US, gap=2 * US, name="a")
+    steps.launch(0, 10 * US, gap=4 * US, name="b")
+    steps.synchronize(0, stream=20)
+    last = steps.mark(0, gap=1 * US)
+    steps.step(0, 0, last, last)
+    assert streams(run(steps))[0, "b"] == [(20, 30)]  # a ends at 20, and 6 + 8 is before
+    slow = run(steps, cpu_ratio=2.5)
+    assert streams(slow)[0, "b"] == [(23, 33)]
+    assert steps_of(slow) == [(35, 35)]
+
+
+def two_groups() -> Steps:
+    """Ranks 0 and 1, and 2 and 3; rank k comes to its collective k us after it began."""
+    steps = Steps(4, {"even": [0, 1], "odd": [2, 3]})
+    for rank in range(4):
+        steps.collective(rank, ALLREDUCE, 100, "even" if rank < 2 else "odd", takes=20 * US, gap=(1 + rank) * US)
+        steps.synchronize(rank)
+        steps.mark(rank)
+    return steps
+
+
+@pytest.mark.theory
+def test_a_collective_begins_with_its_last_member(run):
+    result = run(two_groups())
+    rows = result.collectives.to_pylist()
+    assert [(row["group_name"], row["rank"], row["kind"], row["bytes"]) for row in rows] == [
+        ("even", 0, "allreduce", 100), ("even", 1, "allreduce", 100),
+        ("odd", 2, "allreduce", 100), ("odd", 3, "allreduce", 100),
+    ]  # fmt: skip
+    times = [tuple(row[f"{name}_ps"] // US for name in ("arrive", "start", "end")) for row in rows]
+    assert times == [(9, 10, 30), (10, 10, 30), (11, 12, 32), (12, 12, 32)]
+    assert result.statistics["application.makespan"].value == pytest.approx(32e-6)
+    assert result.statistics["gpu.collectives"].value == 2
+    assert "collectives-traced" in {note.code for note in result.notes}
+
+
+def test_a_deadlock_is_told_by_group_ranks_and_collective(run):
+    """Rank 0 comes to a's and then b's collective in one stream, rank 1 the other way round."""
+    steps = Steps(2, {"a": [0, 1], "b": [0, 1]})
+    for rank in range(2):
+        for group in ("ab", "ba")[rank]:
+            steps.collective(rank, ALLREDUCE, 100, group, takes=20 * US)
+        steps.synchronize(rank)
+    with pytest.raises(manyscale.RunError) as found:
+        run(steps)
+    assert str(found.value).count("\n") == 0
+    told = "allreduce 0 of group a (communicator 1) waits for rank 1, and rank 0 waits in it"
+    assert told in str(found.value)
+    assert "deadlock: 2 of 2 ranks never finish" in str(found.value)
+
+
+def test_members_that_call_different_collectives_are_refused(run):
+    steps = Steps(2, {"a": [0, 1]})
+    for rank, kinds in enumerate(((ALLREDUCE, ALLREDUCE), (ALLREDUCE, ALLGATHER))):
+        for kind in kinds:
+            steps.collective(rank, kind, 100, "a", takes=20 * US)
+    told = "group a (communicator 1): its collective 1 is allgather of rank 1, and allreduce of rank 0"
+    with pytest.raises(UserError) as found:
+        run(steps)
+    assert told in str(found.value)
+
+
+def test_a_member_that_calls_fewer_is_named(run):
+    steps = Steps(3, {"a": [0, 2]})
+    for rank in (0, 0, 2):
+        steps.collective(rank, ALLREDUCE, 100, "a", takes=20 * US)
+    with pytest.raises(UserError) as found:
+        run(steps)
+    assert "rank 0 calls 2 collectives on streams, rank 2 1; the trace is incomplete" in str(found.value)
+
+
+@pytest.mark.theory
+def test_kernels_of_another_gpu_take_the_ratio_of_peaks_or_bandwidths(run):
+    """Data sheets: A100 312 Tflop/s of FP16 on tensor cores, 19.5 of FP32, 1,555.2 GB/s; V100 125, 15.7 and 898. A
+    kernel of 1e9 flops and 1e9 bytes is bound by DRAM on both."""
+    steps = Steps(gpu_name="NVIDIA A100-SXM4-40GB")
+    for name, more in {
+        "half": {"of": KernelClass.matrix, "precision": "fp16"},
+        "single": {"of": KernelClass.matrix, "precision": "fp32"},
+        "add": {"of": KernelClass.elementwise},
+        "both": {"of": KernelClass.matrix, "flops": 1e9, "moves": 1e9},
+    }.items():
+        steps.launch(0, 1000 * US, name=name, **more)
+    result = run(steps)
+    took = {name: end - start for (_, name), [(start, end)] in streams(result).items()}
+    assert took["half"] == pytest.approx(1000 * 312 / 125, rel=0.01)
+    assert took["single"] == pytest.approx(1000 * 19.5 / 15.7, rel=0.01)
+    assert took["add"] == pytest.approx(1000 * 1555.2 / 898, rel=0.01)
+    assert took["both"] == pytest.approx(took["add"], rel=0.01)
+    assert [note.count for note in result.notes if note.code == "kernels-scaled"] == [4]
+
+
+def test_an_unknown_gpu_keeps_its_times_and_says_so(run):
+    steps = Steps(gpu_name="Tesla K20")
+    steps.launch(0, 30 * US, name="a")
+    result = run(steps)
+    assert streams(result)[0, "a"] == [(8, 38)]
+    assert any(note.code == "kernels-as-traced" and "Tesla K20" in note.text for note in result.notes)
+
+
+def test_a_model_of_nccl_is_asked_for_where_the_target_has_none(run):
+    with pytest.raises(UserError, match=r"gpu\.collectives: model: .*network\.nccl"):
+        run(two_groups(), choice={"collectives": "model"})
