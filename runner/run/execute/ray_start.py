@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
@@ -103,10 +104,10 @@ class Connection:
         """Ray's folder for sockets and logs: named by the host file or RAY_TMPDIR, else one that goes with the
         executor (Ray's own default is shared between users and tells ``auto`` of others to join this cluster)."""
         if self._temp_dir is not None:
-            self._temp_dir.mkdir(parents=True, exist_ok=True)
+            _make(self._temp_dir, "temp_dir")
             return str(self._temp_dir)
         if root := os.environ.get("RAY_TMPDIR"):
-            Path(root, "ray").mkdir(parents=True, exist_ok=True)  # Ray does not make it
+            _make(Path(root, "ray"), "RAY_TMPDIR")  # Ray does not
             return None
         short = len(tempfile.gettempdir()) <= 30  # paths of sockets have at most 107 characters, Ray adds 65
         self._owned_temp_dir = Path(tempfile.mkdtemp(prefix="ray-", dir=None if short else "/tmp"))
@@ -129,6 +130,19 @@ class Connection:
             self._owns_ray = False
         self._take_words_back()
         self._remove_temp_dir()
+
+
+def _make(folder: Path, name: str) -> None:
+    """Make a folder for Ray's sockets and logs. Raises UserError where that cannot be written, as one of another
+    user's cluster."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UserError(
+            f"{name}: {folder} cannot be written ({error.strerror}); it may be another user's: name one of your own"
+        ) from None
 
 
 def _authentication() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,24 @@ def test_an_address_where_nothing_answers_is_refused_at_once() -> None:
     assert time.monotonic() - begin < 10
     assert str(caught.value).startswith("127.0.0.1:1: no Ray cluster answers (")
     assert "ray start --head" in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_the_folder_of_another_user_s_cluster_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+        (Path(root) / "ray").mkdir(mode=0o755)
+        Path(root).chmod(0o777)
+        monkeypatch.setenv("RAY_TMPDIR", root)
+        connection = ray_start.Connection("local", 1, None, None)
+        assert connection._choose_temp_dir() is None
+        os.seteuid(65534)
+        try:
+            with pytest.raises(
+                UserError, match=f"^RAY_TMPDIR: {root}/ray cannot be written .Permission denied.; it may"
+            ):
+                connection._choose_temp_dir()
+        finally:
+            os.seteuid(0)
 
 
 @pytest.mark.parametrize(("address", "error", "message"), [
