@@ -45,6 +45,14 @@ NSIGHT = """\
 "1","5","scale","1","7","(128, 1, 1)","(32, 1, 1)","0","8.0","4","20","64","5,100","1,000","32,000"
 """
 
+SIMAI = """\
+HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 4 checkpoints: 0 \
+checkpoint_initiates: 0
+2
+layer1 -1 1000 ALLREDUCE 4096 900 NONE 0 800 NONE 0 1
+layer2 -1 1000 NONE 0 900 NONE 0 800 ALLREDUCE 65536 1
+"""
+
 
 def kept(name: str) -> Callable[[Path], Path]:
     """A trace of the repository, without its compression by xz."""
@@ -162,6 +170,7 @@ SAMPLES: dict[str, Callable[[Path], Path]] = {
     "cuda": cuda_records.write,
     "simgrid-ti": simgrid,
     "chakra": chakra_files.sample,
+    "simai": text("w.txt", SIMAI),
     "goal": kept("goal/random_3.goal"),
     "dimemas": kept("dimemas/half-duplex-pair.dim.gz"),
     "paraver": kept("paraver/test1.prv"),

@@ -13,7 +13,8 @@ class ReadOptions:
     which launches of a GPU's trace are read, numbers from 1; none: all. ``threads``, ``idle``: regular expressions of
     the names of threads that are kept, and of methods in which a thread waits (profiles of call stacks). ``time``:
     which clock says how long a program computed (DUMPI: auto, cpu or wall). ``unequal_collectives``: what becomes of
-    collectives that only some ranks call, in a format without communicators (simgrid-ti: infer, group or local)."""
+    collectives that only some ranks call, in a format without communicators (simgrid-ti: infer, group or local).
+    ``ranks``: how many there are, where a trace does not say it (simai); 0: not given."""
 
     flop_rate: float = 1e9
     time_unit_ps: int = 1000
@@ -23,6 +24,7 @@ class ReadOptions:
     idle: str = ""
     time: str = "auto"
     unequal_collectives: str = "infer"
+    ranks: int = 0
 
 
 DEFAULT_OPTIONS: Final = ReadOptions()

@@ -55,7 +55,8 @@ class WorkloadChoice(Strict):
     process, or wall time, where ``auto`` is what the longest thread takes; DUMPI). ``unequal_collectives``: of a
     format that names no communicators, whether collectives that only some ranks call are done by groups of these,
     where these can be told (``infer``) or in any case (``group``), or by each alone (``local``;
-    ``readers/simgrid_ti/groups.py``). ``gpu_trace``: the trace of the kernel launches that ``mapping.launches``
+    ``readers/simgrid_ti/groups.py``). ``ranks``: how many there are, where the trace does not say it (SimAI's text).
+    ``gpu_trace``: the trace of the kernel launches that ``mapping.launches``
     places. ``repeat``: see Repeat."""
 
     path: str
@@ -83,6 +84,8 @@ class WorkloadChoice(Strict):
     unequal_collectives: Literal["infer", "group", "local"] = "infer"
     """Of a format without communicators, collectives that only some ranks call: groups where these can be told
     (`infer`), in any case (`group`), or each rank alone (`local`)."""
+    ranks: Count | None = None
+    """How many ranks there are, of a trace that does not say it, or says another number (SimAI's text)."""
     detail: str | None = None
     """Another trace of the same program, on the same input, that holds the detailed level of some ranks and
     iterations."""
@@ -103,4 +106,5 @@ class WorkloadChoice(Strict):
         return ReadOptions(
             parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches,
             threads=self.threads, idle=self.idle, time=self.time, unequal_collectives=self.unequal_collectives,
+            ranks=self.ranks or 0,
         )  # fmt: skip
