@@ -44,10 +44,10 @@ _BETWEEN: Final = re.compile(r"(send|recv)\s*(\d+)\s*(?:->|<-)\s*(\d+)")
 
 @dataclass(frozen=True)
 class Told:
-    """What is told of a collective at one rank. ``kind`` is None where it was a SendRecv of NCCL's: an all-to-all or
-    messages. Elements are UNKNOWN where they are not told; ``sends`` and ``receives`` are elements by member, () for
-    equal ones. ``group``: as the rank calls it; ``members``: world ranks, () unknown; ``peer``: of a message, in its
-    group."""
+    """What is told of a collective at one rank. ``kind`` is None where it is not told, as of messages that were made
+    one kernel. Elements are UNKNOWN where they are not told; ``sends`` and ``receives`` are elements by member, () for
+    equal ones. ``group``: as the rank calls it; ``members``: world ranks, () unknown; ``peer``: of a message, a
+    world rank."""
 
     kind: OperationKind | None
     sent: int = UNKNOWN
@@ -78,9 +78,11 @@ def element_bytes(kind: str) -> int:
 
 
 def of_kernel(name: str) -> Told:
-    """What a kernel's name tells."""
+    """What a kernel's name tells. SendRecv is taken for an all-to-all: of messages traces tell the partners."""
     found = _KERNEL_NAME.match(name.removeprefix("void "))
-    return Told(kind_of(found[1]) if found and found[1] != "SendRecv" else None)
+    if not found:
+        return Told(None)
+    return Told(_K.alltoall if found[1] == "SendRecv" else kind_of(found[1]))
 
 
 def of_args(args: Args) -> Told | None:

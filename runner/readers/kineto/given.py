@@ -18,7 +18,7 @@ from manyscale.runner.readers.kineto.calls import OTHER, by_name, is_pageable, k
 from manyscale.runner.readers.kineto.trace import Trace
 
 _G: Final = GpuOperationKind
-MARKER: Final = -1  # kind of a row that is nothing to the GPU
+MARKER, COMPLETES = -1, -2  # kinds of rows that give no GPU anything; the second completes the message before it
 NOTHING: Final = -1
 FAR: Final = np.iinfo(np.int64).max
 
@@ -26,8 +26,9 @@ FAR: Final = np.iinfo(np.int64).max
 @dataclass(frozen=True)
 class Rows:
     """int64 columns. ``order``, then ``second``: of the rows of a rank; ``thread``: number in the trace; ``at``: where
-    the CPU time before the row ends; ``until``: from where the thread goes on behind it; ``kind``: GpuOperationKind or
-    MARKER; ``given``: what of the trace it is, or NOTHING; ``stream``, ``device``, ``bytes``, ``event``, ``flags``."""
+    the CPU time before the row ends; ``until``: from where the thread goes on behind it; ``kind``: GpuOperationKind,
+    MARKER or COMPLETES; ``given``: what of the trace it is, or NOTHING; ``stream``, ``device``, ``bytes``, ``event``,
+    ``flags``, and the ``duration`` in the trace, -1 for none."""
 
     order: np.ndarray
     second: np.ndarray

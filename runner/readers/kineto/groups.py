@@ -7,7 +7,7 @@ until the last rank has come, and all end together: the true time of a collectiv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,8 @@ _SIZED_ALIKE: Final = (_K.allreduce, _K.bcast, _K.reduce, _K.allgather, _K.reduc
 @dataclass(frozen=True)
 class Member:
     """A rank of the traces: its ``place`` (file), its number in the ``world`` of the job, and what is told of each of
-    its collectives (None: it is a message whose partner is not known), with their ``stream``, ``begin`` and ``end``."""
+    its collectives and messages, with their ``stream``, ``begin`` and ``end``; whether they were given before the
+    trace began (``is_early``)."""
 
     place: str
     number: int
@@ -31,6 +32,7 @@ class Member:
     stream: np.ndarray
     begin: np.ndarray
     end: np.ndarray
+    is_early: np.ndarray
     groups: tuple[tuple[str, str, tuple[int, ...]], ...]  # name, purpose, world ranks
 
 
@@ -46,17 +48,39 @@ class Group:
     is_assumed: bool
 
 
-def groups_of(ranks: Sequence[Member], world: int) -> list[Group]:
-    """Groups, by their first rank and first collective. Raises UserError where ranks have other numbers of a group's
-    collectives."""
+@dataclass(frozen=True)
+class Meetings:
+    """``groups``, and of each rank ``messages``: of each of its own its partner (a rank here), and that one's own;
+    ``alone``: those that meet no other rank's."""
+
+    groups: list[Group]
+    messages: list[dict[int, tuple[int, int]]]
+    alone: list[list[int]]
+
+
+_Keys = dict[tuple[object, ...], dict[int, list[int]]]
+
+
+def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
+    """Which collectives and messages belong together; groups by their first rank and first collective. Raises UserError
+    where ranks do not agree."""
     index = {rank.number: at for at, rank in enumerate(ranks)}
     every = tuple(range(len(ranks)))
-    found: dict[tuple[object, ...], dict[int, list[int]]] = {}
+    found: _Keys = {}
     described: dict[tuple[object, ...], tuple[str, tuple[int, ...], int, bool]] = {}
+    sent: _Keys = {}
+    alone: list[list[int]] = [[] for _ in ranks]
     for at, rank in enumerate(ranks):
         configured = {name: (purpose, members) for name, purpose, members in rank.groups}
         unnamed: dict[object, int] = {}
         for number, told in enumerate(rank.told):
+            if told.kind is None:
+                alone[at].append(number)
+                continue
+            if told.kind in (_K.isend, _K.irecv):
+                ends = (rank.number, told.peer) if told.kind == _K.isend else (told.peer, rank.number)
+                sent.setdefault((*ends, told.group), {}).setdefault(at, []).append(number)
+                continue
             purpose, members = told.purpose, told.members
             if told.group in configured:
                 purpose = purpose or configured[told.group][0]
@@ -77,12 +101,50 @@ def groups_of(ranks: Sequence[Member], world: int) -> list[Group]:
             members = tuple(each for each in members if each in of)
         for each in members:
             of.setdefault(each, [])
+        _leave_early(ranks, of, alone)
         _check_numbers(name, ranks, members, of)
-        groups.append(Group(name, members, np.array([of[each] for each in members], np.int64), size, assumed))
+        if of[members[0]]:
+            groups.append(Group(name, members, np.array([of[each] for each in members], np.int64), size, assumed))
     groups.sort(key=lambda each: (each.members, int(each.collectives[0, 0])))
     for group in groups:
         _check(group, ranks)
-    return groups
+    return Meetings(groups, _messages(ranks, index, sent, alone), [sorted(each) for each in alone])
+
+
+def _leave_early(ranks: Sequence[Member], of: dict[int, list[int]], alone: list[list[int]]) -> None:
+    """Without the first collectives of ranks that were given before the trace began and that others do not have."""
+    least = min(map(len, of.values()))
+    for rank, own in of.items():
+        while len(own) > least and ranks[rank].is_early[own[0]]:
+            alone[rank].append(own.pop(0))
+
+
+def _messages(
+    ranks: Sequence[Member], index: dict[int, int], sent: _Keys, alone: list[list[int]]
+) -> list[dict[int, tuple[int, int]]]:
+    """The k-th message from one rank to another is the k-th that this one receives of it."""
+    found: list[dict[int, tuple[int, int]]] = [{} for _ in ranks]
+    for (source, destination, _), of in sent.items():
+        one, other = index.get(source, -1), index.get(destination, -1)  # type: ignore[call-overload]
+        if one < 0 or other < 0 or one == other:
+            for rank, own in of.items():
+                alone[rank] += own
+            continue
+        sends, receives = of.get(one, []), of.get(other, [])
+        _leave_early(ranks, {one: sends, other: receives}, alone)
+        if len(sends) != len(receives):
+            raise UserError(
+                f"{ranks[one].place}: rank {source} sends {len(sends)} messages to rank {destination}, which receives "
+                f"{len(receives)} of it; give traces of the same steps of all ranks"
+            )
+        for a, b in zip(sends, receives, strict=True):
+            if not _alike(replace(ranks[one].told[a], kind=_K.bcast), replace(ranks[other].told[b], kind=_K.bcast)):
+                raise UserError(
+                    f"{ranks[one].place}: message {sends.index(a) + 1} of rank {source} to rank {destination} is "
+                    f"{_said(ranks[one].told[a])}, and {_said(ranks[other].told[b])} there; are the traces of one step?"
+                )
+            found[one][a], found[other][b] = (other, b), (one, a)
+    return found
 
 
 def _check_numbers(name: str, ranks: Sequence[Member], members: Sequence[int], of: dict[int, list[int]]) -> None:

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.workload import NO_RANK, OperationKind
+from manyscale.models.workload import NO_RANK, NO_REQUEST, OperationKind
 from manyscale.models.workload.notes import Note, changes
 from manyscale.runner.readers.kineto.collectives import Told
-from manyscale.runner.readers.kineto.groups import Group, Member, true_times
+from manyscale.runner.readers.kineto.groups import Group, Meetings, Member, true_times
 
 _K: Final = OperationKind
 _ROOTED: Final = (_K.bcast, _K.reduce, _K.gather, _K.scatter)
@@ -19,25 +19,28 @@ _ROOTED: Final = (_K.bcast, _K.reduce, _K.gather, _K.scatter)
 
 @dataclass(frozen=True)
 class Said:
-    """What a row communicates: ``kind``, ``bytes`` and lists as the table of operations has them."""
+    """What a row communicates: ``kind``, ``bytes``, requests and lists as the table of operations has them; ``peer``:
+    of a message, or the root of a collective."""
 
     kind: OperationKind
     bytes: int = 0
     receive_bytes: int = 0
     communicator: int = 0
-    root: int = NO_RANK
+    peer: int = NO_RANK
+    request: int = NO_REQUEST
+    completes: int = NO_REQUEST
     send_counts: tuple[int, ...] | None = None
     receive_counts: tuple[int, ...] | None = None
     duration_ps: int = -1
 
 
 def said_of(
-    rows: Sequence[np.ndarray], ranks: Sequence[Member], groups: Sequence[Group], notes: list[Note]
+    rows: Sequence[np.ndarray], ranks: Sequence[Member], meetings: Meetings, notes: list[Note]
 ) -> list[dict[int, Said]]:
     """What the rows of each rank communicate, by row. ``rows`` int64[collectives] of each rank: their rows."""
     found: list[dict[int, Said]] = [{} for _ in ranks]
     unsized = uneven = 0
-    for communicator, group in enumerate(groups, 1):
+    for communicator, group in enumerate(meetings.groups, 1):
         least = true_times(group, ranks)
         for k in range(group.collectives.shape[1]):
             own = group.collectives[:, k].tolist()
@@ -48,6 +51,17 @@ def said_of(
             for rank, each, said in zip(group.members, own, described, strict=True):
                 said = replace(said, communicator=communicator, duration_ps=int(least[k]))
                 found[rank][int(rows[rank][each])] = said
+    for number, messages in enumerate(meetings.messages):
+        for request, (own, (partner, theirs)) in enumerate(sorted(messages.items())):
+            told = ranks[number].told[own]
+            times = [ranks[of].end[each] - ranks[of].begin[each] for of, each in ((number, own), (partner, theirs))]
+            size = told.sent * told.element_bytes if told.is_sized else 0
+            unsized += not told.is_sized
+            row = int(rows[number][own])
+            assert told.kind is not None
+            sizes = (size, 0) if told.kind == _K.isend else (0, size)
+            found[number][row] = Said(told.kind, *sizes, peer=partner, request=request, duration_ps=int(min(times)))
+            found[number][row + 1] = Said(_K.waitall, completes=request)
     if unsized:
         text = (
             f"the traces do not tell the sizes of {unsized} collectives: they can take the times that they took alone; "
@@ -64,7 +78,7 @@ def _described(group: Group, every: Sequence[Told]) -> tuple[list[Said], bool, b
     """What a collective is at each member; whether sizes are known, and splits."""
     kind = next((each.kind for each in every if each.kind is not None), None) or _K.alltoall
     is_sized = all(each.is_sized for each in every)
-    if kind in (_K.alltoall, _K.isend, _K.irecv):
+    if kind == _K.alltoall:
         return _exchange(group, every, is_sized)
     found = []
     for each in every:
@@ -75,7 +89,7 @@ def _described(group: Group, every: Sequence[Told]) -> tuple[list[Said], bool, b
         elif kind == _K.allgather:
             found.append(Said(kind, sent, sent))
         else:
-            found.append(Said(kind, sent, root=0 if kind in _ROOTED else NO_RANK))
+            found.append(Said(kind, sent, peer=0 if kind in _ROOTED else NO_RANK))
     return found, is_sized, True
 
 

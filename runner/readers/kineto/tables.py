@@ -23,7 +23,7 @@ from manyscale.models.workload import (
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.gpu_step_tables import GROUPS_SCHEMA, STEPS_SCHEMA, TRACED_GPUS_SCHEMA
 from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA
-from manyscale.runner.readers.kineto.given import MARKER, Rows
+from manyscale.runner.readers.kineto.given import Rows
 from manyscale.runner.readers.kineto.said import Said
 
 _K: Final = OperationKind
@@ -102,13 +102,16 @@ def _operations(ranks: Sequence[RankRows]) -> pa.Table:
     rank = np.repeat(np.arange(len(ranks), dtype=np.int32), sizes)
     kind, peer = np.full(count, _K.other, np.int8), np.full(count, NO_RANK, np.int32)
     size, received = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    communicator = np.zeros(count, np.int32)
+    communicator, request = np.zeros(count, np.int32), np.full(count, NO_REQUEST, np.int32)
+    completes: dict[int, tuple[int, ...]] = {}
     counts: tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]] = {}, {}
     for first, each in zip(np.cumsum([0, *sizes]).tolist(), ranks, strict=False):
         for row, said in each.said.items():
             at = first + row
-            kind[at], peer[at], size[at], received[at] = said.kind, said.root, said.bytes, said.receive_bytes
-            communicator[at] = said.communicator
+            kind[at], peer[at], size[at], received[at] = said.kind, said.peer, said.bytes, said.receive_bytes
+            communicator[at], request[at] = said.communicator, said.request
+            if said.completes != NO_REQUEST:
+                completes[at] = (said.completes,)
             for lists, own in zip(counts, (said.send_counts, said.receive_counts), strict=True):
                 if own is not None:
                     lists[at] = own
@@ -121,21 +124,21 @@ def _operations(ranks: Sequence[RankRows]) -> pa.Table:
         to_arrow(size),
         to_arrow(received),
         to_arrow(communicator),
-        to_arrow(np.full(count, NO_REQUEST, np.int32)),
-        pa.nulls(count, OPERATIONS_SCHEMA.field("completes").type),
-        *(_sparse(count, lists) for lists in counts),
+        to_arrow(request),
+        _sparse(count, completes, "completes"),
+        *(_sparse(count, lists, name) for lists, name in zip(counts, ("send_counts", "receive_counts"), strict=True)),
     ]
     return pa.Table.from_arrays(columns, schema=OPERATIONS_SCHEMA)
 
 
-def _sparse(count: int, lists: dict[int, tuple[int, ...]]) -> pa.Array:
-    """int64 lists of a few rows, null elsewhere."""
-    kind = OPERATIONS_SCHEMA.field("send_counts").type
+def _sparse(count: int, lists: dict[int, tuple[int, ...]], name: str) -> pa.Array:
+    """A column of lists that a few rows have; null elsewhere."""
+    kind = OPERATIONS_SCHEMA.field(name).type
     if not lists:
         return pa.nulls(count, kind)
     sizes = np.zeros(count + 1, np.int32)
     sizes[[at + 1 for at in lists]] = [len(each) for each in lists.values()]
-    flat = np.array([number for at in sorted(lists) for number in lists[at]], np.int64)
+    flat = np.array([number for at in sorted(lists) for number in lists[at]], kind.value_type.to_pandas_dtype())
     has = np.zeros(count, np.bool_)
     has[list(lists)] = True
     valid = pa.py_buffer(np.packbits(has, bitorder="little"))
@@ -177,10 +180,10 @@ def _gpu_operations(ranks: Sequence[RankRows]) -> pa.Table:
     parts = []
     for rank, each in enumerate(ranks):
         rows = each.rows
-        mine = np.flatnonzero(rows.kind != MARKER)
+        mine = np.flatnonzero(rows.kind >= 0)
         duration = rows.duration.copy()
         for row, said in each.said.items():
-            duration[row] = said.duration_ps
+            duration[row] = said.duration_ps  # of rows that give a GPU nothing it is not read
         nothing = np.zeros(len(mine), np.int64)
         parts.append(np.vstack((
             np.full(len(mine), rank), mine, rows.kind[mine], rows.stream[mine], nothing, rows.bytes[mine],

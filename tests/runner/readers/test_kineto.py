@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tarfile
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from kineto_traces import BACKWARD, MAIN, Recorded, told, two_ranks
 
 from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import kineto
@@ -267,3 +269,148 @@ def test_kinds_of_operations(tmp_path: Path) -> None:
     found = kineto.read(made.write(tmp_path / "a.json"))
     kinds = [OperationKind(each).name for each in found.column("operations", "kind").tolist()]
     assert [each for each in kinds if each != "other"] == list(names.values())
+
+
+def test_messages_of_a_pipeline(tmp_path: Path) -> None:
+    """Rank 0 sends activations, rank 1 sends gradients back; a stream waits behind each message until it is done."""
+    kinds = (("send", "recv"), ("recv", "send"))
+    for rank in range(2):
+        made = Recorded(rank, 2)
+        for at, pair in enumerate(kinds):
+            partner = {"Dst Rank" if pair[rank] == "send" else "Src Rank": 1 - rank}
+            made.launch(100 * at + 10, 100 * at + 20 + 5 * rank, 30 - 5 * rank, 20, "ncclDevKernel_SendRecv(x)",
+                        **told(pair[rank], 16, **partner))  # fmt: skip
+        made.write(tmp_path / f"rank{rank}.json")
+    found = kineto.read(tmp_path)
+    rows = found.tables["operations"].to_pylist()
+    own = [(each["rank"], each["kind"], each["peer"], each["request"], each["completes"]) for each in rows]
+    assert [each for each in own if each[1] != "other"] == [
+        (0, "isend", 1, 0, None), (0, "waitall", -2, -1, [0]), (0, "irecv", 1, 1, None), (0, "waitall", -2, -1, [1]),
+        (1, "irecv", 0, 0, None), (1, "waitall", -2, -1, [0]), (1, "isend", 0, 1, None), (1, "waitall", -2, -1, [1]),
+    ]  # fmt: skip
+    assert [each["duration_ps"] for each in gpu_rows(found, _G.communication)] == [25 * _US] * 4
+    assert [each["bytes"] + each["receive_bytes"] for each in rows if each["kind"] in ("isend", "irecv")] == [64] * 4
+
+
+def test_messages_whose_partners_are_not_known_take_their_time(tmp_path: Path) -> None:
+    made = Recorded(0, 2)
+    made.launch(10, 20, 30, 20, "ncclDevKernel_SendRecv(x)", **told("coalesced", 16))
+    made.launch(110, 120, 40, 20, "ncclDevKernel_SendRecv(x)", **told("send", 16, **{"Dst Rank": 1}))
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert [(each["kind"], each["duration_ps"]) for each in gpu_rows(found)] == [(0, 30 * _US), (0, 40 * _US)]
+    assert codes(found) == ["ranks-missing", "communication-alone"]
+
+
+def test_a_collective_that_began_before_one_ranks_window(tmp_path: Path) -> None:
+    for rank in range(2):
+        made = Recorded(rank, 2)
+        made.operator("aten::add", 0, 5)
+        if rank:
+            made.work(999, 5, 10, 20, COLLECTIVE, **told("allreduce", 77))
+        made.launch(30, 40, 20, 20, COLLECTIVE, **told("allreduce", 10))
+        made.write(tmp_path / f"rank{rank}.json")
+    found = kineto.read(tmp_path)
+    own = [each for each in found.tables["operations"].to_pylist() if each["kind"] == "allreduce"]
+    assert [each["bytes"] for each in own] == [40, 40]
+    assert codes(found) == ["given-before-window", "communication-alone"]
+
+
+def test_a_graph_is_its_kernels(tmp_path: Path) -> None:
+    """All are given by one call."""
+    made = Recorded()
+    graph = made.call("cudaGraphLaunch", 10, 8)
+    for at, stream in ((20, 7), (30, 7), (25, 21)):
+        made.work(graph, at, 5, stream)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert [each["stream"] for each in gpu_rows(found)] == [7, 21, 7]
+    assert gaps(found) == {0: 18 - 10}
+    assert codes(found) == ["graphs-in-streams"]
+
+
+def host_trace(path: Path, *records: tuple[str, int, int, list[int], list[int]]) -> None:
+    """Schema 1.0.1: (name, elements sent, received, parts sent, received) of floats; and a wait."""
+    nodes = [{"name": "record_param_comms", "id": 1, "rf_id": 99, "inputs": [0, 0, 0, "wait", [], []], "outputs": []}]
+    for at, (name, sent, received, parts, theirs) in enumerate(records):
+        inputs = [[1, 2, 0, sent, 4, "cuda:0"], at, 94594108284448, 0, name, parts, theirs]
+        outputs = [[3, 4, 0, received, 4, "cuda:0"]]
+        nodes.append({"name": "record_param_comms", "id": 2 + at, "rf_id": at, "inputs": inputs, "outputs": outputs})
+    path.write_text(json.dumps({"schema": "1.0.1", "pid": 7, "nodes": nodes}))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_sizes_come_from_host_execution_traces(tmp_path: Path, beside: bool) -> None:
+    """In the folder of the traces, or in one beside it."""
+    folder, hosts = tmp_path / "job", tmp_path / ("hosts" if beside else "job")
+    hosts.mkdir(exist_ok=True)
+    parts = [[1, 2], [3, 4]], [[1, 3], [2, 4]]
+    for rank in range(2):
+        made = Recorded(rank, 2)
+        made.launch(10, 20, 30, 20, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWork*)")
+        made.launch(60, 70, 30, 20, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWork*)")
+        made.write(folder / f"rank{rank}.json")
+        sizes = ("all_to_allv", sum(parts[0][rank]), sum(parts[1][rank]), parts[0][rank], parts[1][rank])
+        host_trace(hosts / f"et_{rank}.json", sizes, ("allreduce", 50, 50, [], []))
+    found = kineto.read(folder)
+    own = [each for each in found.tables["operations"].to_pylist() if each["kind"] != "other"]
+    assert [(each["kind"], each["bytes"], each["send_counts"]) for each in own] == [
+        ("alltoallv", 12, [4, 8]), ("allreduce", 200, None), ("alltoallv", 28, [12, 16]), ("allreduce", 200, None),
+    ]  # fmt: skip
+    assert codes(found) == ["one-group-assumed", "sizes-of-host-traces"]
+
+
+def test_a_mark_tells_the_size_and_a_name_tells_none(tmp_path: Path) -> None:
+    made = Recorded()
+    made.add("user_annotation", "nccl:all_reduce", 8, 10, MAIN, **{"Input Dims": [[5, 4]], "Input type": ["double"]})
+    made.launch(10, 20, 30, 20, "ncclKernel_AllReduce_RING_LL_Sum_double(ncclWork*)")
+    made.launch(60, 70, 30, 20, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWork*)")
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    own = [each for each in found.tables["operations"].to_pylist() if each["kind"] == "allreduce"]
+    assert [each["bytes"] for each in own] == [160, 0]
+    assert [(note.code, note.count) for note in found.notes] == [("collective-sizes-unknown", 1)]
+
+
+def test_waits_that_the_trace_does_not_tell(tmp_path: Path) -> None:
+    """NCCL's stream waits for the kernel before its launch; behind, its own call orders nothing. The wait for the
+    collective is for the one of the two that had ended when stream 7 went on, at 130."""
+    made = Recorded()
+    made.launch(10, 17, 20)
+    for at, end in ((30, 120), (60, 160)):
+        made.operator("record_param_comms", at, 25)
+        made.call("cudaStreamWaitEvent", at + 1, 1)
+        made.launch(
+            at + 5, at + 12, end - at - 12, 20, COLLECTIVE, **told("allreduce", 10, members="[0]", **{"Group size": 1})
+        )
+        made.call("cudaStreamWaitEvent", at + 15, 1)
+    made.operator("record_param_comms", 90, 10)
+    made.call("cudaStreamWaitEvent", 92, 1)
+    made.launch(110, 130, 5)
+    made.call("cudaStreamSynchronize", 120, 20)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    rows = [(_G(each["kind"]).name, each["stream"], each["event"]) for each in gpu_rows(found)]
+    assert rows == [
+        ("launch", 7, 0),
+        ("record_event", 7, 1),
+        ("wait_event", 20, 1),
+        ("communication", 20, 0),
+        ("record_event", 20, 2),
+        ("wait_event", 20, 1),
+        ("communication", 20, 0),
+        ("wait_event", 7, 2),
+        ("launch", 7, 0),
+        ("synchronize_stream", 7, 0),
+    ]
+    assert codes(found) == ["waits-inferred"]
+    assert gaps(found)[10] == 5  # the kernel ends at 135, the call at 140
+
+
+def test_kernels_have_classes_and_operations(tmp_path: Path) -> None:
+    made = Recorded()
+    shapes = {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"]}
+    made.operator("aten::mm", 5, 20, **shapes)
+    made.launch(10, 17, 5, name="volta_sgemm_128x32_nn")
+    made.launch(40, 47, 5, name="void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>(int)")
+    found = kineto.read(made.write(tmp_path / "a.json")).tables["kernels"].to_pylist()
+    assert (found[0]["kernel_class"], found[0]["precision"]) == (KernelClass.matrix, "fp32")
+    assert (found[0]["flops"], found[0]["bytes"]) == (2 * 8 * 16 * 4, 4 * (8 * 16 + 16 * 4 + 8 * 4))
+    assert found[1]["kernel_class"] == KernelClass.elementwise
+    assert np.isnan(found[1]["flops"])
