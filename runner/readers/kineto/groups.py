@@ -92,7 +92,12 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
             else:  # which of the rank's groups it is, by the order in which they are first used
                 own = told.group or int(rank.stream[number])
                 key = ("order", unnamed.setdefault(own, len(unnamed)))
-                described[key] = purpose or f"group {unnamed[own]}", every, max(told.size, world, len(ranks)), True
+                described[key] = (
+                    purpose or (f"group {unnamed[own]}" if unnamed[own] else "world"),
+                    every,
+                    max(told.size, world, len(ranks)),
+                    True,
+                )
             found.setdefault(key, {}).setdefault(at, []).append(number)
     groups = []
     for key, of in found.items():
