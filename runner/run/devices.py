@@ -32,7 +32,7 @@ from manyscale.runner.predict.gpu.streams.overlaps import Known
 from manyscale.runner.predict.gpu.traced.times import TracedGiven
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
-from manyscale.runner.run import links
+from manyscale.runner.run import device_collectives, links
 
 _G: Final = GpuOperationKind
 _COPIES: Final = tuple(int(kind) for kind in (_G.copy_to_device, _G.copy_to_host, _G.copy_on_device))
@@ -78,7 +78,13 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         )  # fmt: skip
         return found, devices
 
-    meet, at_once = _meetings(traced)
+    takes = device_collectives.taken(
+        traced, whole_program, given, on_device, network, parameters["num_gpus"], placement.num_nodes
+    )
+    if takes is not None and takes.of_messages is not None and takes_times:
+        own = takes.of_messages.time_ps
+        between = own if between is None else np.where(own >= 0, own, between)
+    meet, at_once = (None, None) if takes is None else (takes.meetings(), takes.at_once())
     ideal_makespan_ps = replay("latency-bandwidth", ideal_network(network), None, at_once)[0].makespan_ps
     result, devices_of = replay(parameters["model"], network, between, meet)
     of_given = devices_of.of_given
@@ -112,6 +118,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int64),
         "given_cause": _causes(result.devices, of_given, given),
         "begin_ps": result.begin_ps,
+        **({} if takes is None else takes.arrays()),
         **links.to_arrays(timeline.links),
     }
 
@@ -124,15 +131,6 @@ def _with_needed(program: Program, given: Given, traced: TracedGiven | None) -> 
     needed = np.ones(int(program.rank_offsets[-1]), np.bool_)
     needed[given.row[(given.kind != _G.communication) | (traced.collectives.of_given >= 0)]] = False
     return strands_needed(program, needed)
-
-
-def _meetings(traced: TracedGiven | None) -> tuple[Meetings | None, Meetings | None]:
-    """Collectives of streams, and the same where they take no time."""
-    if traced is None:
-        return None, None
-    of = traced.collectives
-    nothing, none = np.zeros(len(of), np.int64), np.full(len(of), -1, np.int32)
-    return Meetings(of.of_given, np.maximum(of.traced_ps, 0), none), Meetings(of.of_given, nothing, none)
 
 
 def _causes(devices: Devices, of_given: np.ndarray, given: Given) -> np.ndarray:
@@ -208,7 +206,7 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:
         for number, each in enumerate(arrays["gpu_busy_ps"].tolist()):
             text = f"share of the time in which GPU {int(arrays['gpu_id'][number])} runs a launch"
             figures[f"gpu.{number}.busy_ratio"] = Statistic(each / makespan if makespan else 0.0, "1", "ratio", text)
-    return figures
+    return figures | device_collectives.statistics(arrays)
 
 
 def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:

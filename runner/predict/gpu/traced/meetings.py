@@ -12,6 +12,7 @@ from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
 
+_UNEVEN = (int(OperationKind.alltoallv), int(OperationKind.ialltoallv))
 _MOST_NAMED = 8  # ranks of a message
 
 
@@ -20,7 +21,8 @@ class StreamCollectives:
     """``of_given`` int32[given]: the number of each row's collective, -1 for what is none. Of each: ``kind`` int8,
     ``communicator`` int32, which of its communicator's it is (``place`` int32), ``bytes`` int64 (the most of a member,
     as the table of operations has them) and ``traced_ps`` int64, from the last member's arrival, -1: unknown.
-    ``members``: ranks of each communicator; ``names`` of those that have one."""
+    ``members``: ranks of each communicator; ``names`` of those that have one; ``counts``: of an uneven all-to-all by
+    its number int64[members, members], the bytes from each to each."""
 
     of_given: np.ndarray
     kind: np.ndarray
@@ -30,6 +32,7 @@ class StreamCollectives:
     traced_ps: np.ndarray
     members: tuple[np.ndarray, ...]
     names: dict[int, str]
+    counts: dict[int, np.ndarray]
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -88,10 +91,33 @@ def stream_collectives(workload: Workload, given: Given, traced_ps: np.ndarray, 
     np.minimum.at(took, number, np.where(traced_ps[mine] >= 0, traced_ps[mine], -1))
     of_given = np.full(len(given), -1, np.int32)
     of_given[mine] = number
+    counts = _counts(workload, row, number, rank, np.isin(kind[row], _UNEVEN), of, members)
     return StreamCollectives(
         of_given, kind[row[leader]], of[leader].astype(np.int32), place[leader].astype(np.int32), size, took, members,
-        names,
+        names, counts,
     )  # fmt: skip
+
+
+def _counts(
+    workload: Workload, row: np.ndarray, number: np.ndarray, rank: np.ndarray, is_uneven: np.ndarray, of: np.ndarray,
+    members: tuple[np.ndarray, ...],
+) -> dict[int, np.ndarray]:  # fmt: skip
+    """Of collectives ``is_uneven`` whose members all say what they send to whom."""
+    found: dict[int, np.ndarray] = {}
+    if not is_uneven.any():
+        return found
+    bounds, values = workload.lists("operations", "send_counts")
+    able = np.flatnonzero(is_uneven)
+    able = able[np.argsort(number[able], kind="stable")]
+    for mine in np.split(able, np.flatnonzero(np.diff(number[able])) + 1):
+        each = int(number[mine[0]])
+        group = members[int(of[mine[0]])]
+        order = np.argsort(np.argsort(group, kind="stable"), kind="stable")  # members' places among their ranks
+        rows = row[mine[np.argsort(rank[mine], kind="stable")]][order]
+        parts = [values[bounds[each_row] : bounds[each_row + 1]] for each_row in rows.tolist()]
+        if all(len(part) == len(group) for part in parts):
+            found[each] = np.stack(parts)
+    return found
 
 
 def _check_counts(

@@ -33,6 +33,8 @@ COLLECTIVES_SCHEMA: Final = pa.schema(
         pa.field("arrive_ps", pa.int64(), nullable=False),  # when its stream has come to it; the member waits
         pa.field("start_ps", pa.int64(), nullable=False),  # when the last member has; they transfer
         pa.field("end_ps", pa.int64(), nullable=False),  # when it ends
+        # of NCCL, as its model has it, such as "ring LL"; "" where the target does not say how NCCL communicates
+        pa.field("algorithm", pa.dictionary(pa.int16(), pa.string()), nullable=False),
     ]
 )
 
@@ -64,5 +66,13 @@ def collectives_table(of: StreamCollectives, arrays: Mapping[str, np.ndarray]) -
         to_arrow(of.bytes[number]),
         to_arrow(rank.astype(np.int32)),
         *(to_arrow(arrays[f"given_{name}_ps"][rows]) for name in ("start", "runs", "end")),
+        _ways(number, arrays),
     ]
     return pa.Table.from_arrays(columns, schema=COLLECTIVES_SCHEMA)
+
+
+def _ways(number: np.ndarray, arrays: Mapping[str, np.ndarray]) -> pa.DictionaryArray:
+    if "collective_way" not in arrays:
+        return pa.DictionaryArray.from_arrays(to_arrow(np.zeros(len(number), np.int16)), text_array([""]))
+    names = arrays["collective_way_names"].tobytes().decode().split("\n")
+    return pa.DictionaryArray.from_arrays(to_arrow(arrays["collective_way"][number]), text_array(names))

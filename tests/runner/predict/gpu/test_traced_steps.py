@@ -28,11 +28,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., manysc
     """``run(steps, gpu, **keys of the study)``: on nodes of four V100s, of which ``gpu`` says more."""
 
     def of(
-        steps: Steps, gpu: dict[str, Any] | None = None, choice: dict[str, str] | None = None, **keys: Any
+        steps: Steps,
+        gpu: dict[str, Any] | None = None,
+        choice: dict[str, str] | None = None,
+        network: dict[str, Any] | None = None,
+        **keys: Any,
     ) -> manyscale.RunResult:
         workload = steps.workload()
         monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
         target = {"name": "v100", "nodes": 2, "node": {"gpus": 4, "gpu": gpu or {}}}
+        target |= {} if network is None else {"network": network}
         content = {"schema": 1, "workload": {"path": "steps"}, "target": target, "gpu": choice or {}, **keys}
         return manyscale.run(content, executor="local", cache=tmp_path, report=False)
 
@@ -207,3 +212,45 @@ def test_an_unknown_gpu_keeps_its_times_and_says_so(run):
 def test_a_model_of_nccl_is_asked_for_where_the_target_has_none(run):
     with pytest.raises(UserError, match=r"gpu\.collectives: model: .*network\.nccl"):
         run(two_groups(), choice={"collectives": "model"})
+
+
+MEASURED = {
+    "nccl": {
+        "generation": "volta",
+        "nvlink": {"kind": "switch", "link_bandwidth": "25 GB/s", "links": 6},
+        "pci": {"bandwidth": "12 GB/s"},
+        "tables": [
+            {"collective": "allreduce", "gpus": 2, "sizes": ["1 MB", "2 MB"], "times": ["33 us", "44 us"]},
+            {"collective": "sendrecv", "gpus": 2, "sizes": ["1 MB", "2 MB"], "times": ["33 us", "44 us"]},
+        ],
+    }
+}
+
+
+def reduced(takes: int) -> Steps:
+    steps = Steps(2, {"a": [0, 1]})
+    for rank in range(2):
+        steps.collective(rank, ALLREDUCE, 1_000_000, "a", takes=takes, gap=(1 + rank) * US)
+        steps.synchronize(rank)
+    return steps
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("choice", "takes", "expected"), [("model", 40, 33), ("traced", 40, 40), ("traced", -1, 33)])
+def test_a_collective_takes_what_the_study_says(run, choice, takes, expected):
+    """33 us by the target's table, 40 us by the trace; behind the last member, which comes at 2 + 8 us. Where the trace
+    tells no time, the model does."""
+    steps = reduced(takes * US if takes > 0 else -1)
+    steps.launch(0, 1 * US)  # a trace with times
+    result = run(steps, network=MEASURED, choice={"collectives": choice})
+    for row in result.collectives.to_pylist():
+        assert (row["start_ps"] // US, row["end_ps"] // US) == (10, 10 + expected)
+    if takes > 0:
+        assert result.statistics["nccl.model_ratio"].value == pytest.approx(33 / 40)
+        assert result.statistics["nccl.max_error"].value == pytest.approx(1 - 33 / 40)
+
+
+def test_a_network_that_the_study_changes_has_its_collectives_modelled(run):
+    """auto: MEASURED is a change of the target's network."""
+    rows = run(reduced(40 * US), network=MEASURED).collectives.to_pylist()
+    assert {row["end_ps"] // US for row in rows} == {43}

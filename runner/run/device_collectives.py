@@ -1,0 +1,113 @@
+"""What collectives of streams, and messages of NCCL between GPUs, take in a run: traced times, or the model of NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from manyscale.models.gpu.device.program import Given, Meetings
+from manyscale.models.machine import Network
+from manyscale.models.network.devices.demands import Demands, of_collectives, of_messages
+from manyscale.models.network.devices.model import rows_of_messages
+from manyscale.models.network.nccl.fabric import Fabric
+from manyscale.models.network.nccl.parameters import Nccl
+from manyscale.models.network.program import Program
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.traced.times import TracedGiven
+from manyscale.runner.predict.statistic import Statistic
+from manyscale.runner.predict.units import Arrays
+
+
+@dataclass(frozen=True)
+class Taken:
+    """``takes_ps`` int64[collectives], behind the arrival of the last member; ``demands`` of each, and of each message
+    (``of_messages``) that goes from GPU to GPU, where the machine says how NCCL communicates; ``by_model``
+    bool[collectives]: those that take what it says."""
+
+    traced: TracedGiven
+    takes_ps: np.ndarray
+    by_model: np.ndarray
+    demands: Demands | None
+    of_messages: Demands | None
+    fabric: Fabric | None
+
+    def meetings(self, strand: np.ndarray | None = None) -> Meetings:
+        """``strand`` int32[collectives]: of those whose end the network says, -1 of others."""
+        none = np.full(len(self.takes_ps), -1, np.int32)
+        return Meetings(self.traced.collectives.of_given, self.takes_ps, none if strand is None else strand)
+
+    def at_once(self) -> Meetings:
+        """The same where they take no time."""
+        return Meetings(self.traced.collectives.of_given, 0 * self.takes_ps, np.full(len(self.takes_ps), -1, np.int32))
+
+    def arrays(self) -> Arrays:
+        """Named arrays, as results of work units are stored; none without a model of NCCL."""
+        if self.demands is None:
+            return {}
+        found = self.demands.found
+        names = sorted({f"{each.algorithm} {each.protocol}" for each in found})
+        code = np.array([names.index(f"{each.algorithm} {each.protocol}") for each in found], np.int16)
+        return {
+            "collective_model_ps": self.demands.time_ps,
+            "collective_traced_ps": self.traced.collectives.traced_ps,
+            "collective_by_model": self.by_model.astype(np.uint8),
+            "collective_way": code[self.demands.which] if len(found) else np.zeros(0, np.int16),
+            "collective_way_names": np.frombuffer("\n".join(names).encode(), np.uint8),
+        }
+
+
+def taken(
+    traced: TracedGiven | None, program: Program, given: Given, on_device: np.ndarray, network: Network, num_gpus: int,
+    num_nodes: int,
+) -> Taken | None:  # fmt: skip
+    """``given`` with GPUs of the machine; ``program``: the whole, whose messages are NCCL's where ``on_device``. None
+    without traced times. Raises UserError for groups that the machine has no place for."""
+    if traced is None:
+        return None
+    of = traced.collectives
+    nccl = Nccl.of(network)
+    known = of.traced_ps >= 0
+    if nccl is None:
+        nothing = np.zeros(len(of), np.bool_)
+        return Taken(traced, np.maximum(of.traced_ps, 0), nothing, None, None, None)
+    gpu_of_rank = np.zeros(program.num_ranks, np.int64)
+    rank, first = np.unique(given.rank, return_index=True)
+    gpu_of_rank[rank] = given.gpu[first]
+    rows = np.flatnonzero(of.of_given >= 0)
+    gpu_of_rank[given.rank[rows]] = given.gpu[rows]
+    used = set(np.unique(of.communicator).tolist())
+    members = [gpu_of_rank[each] if number in used else each for number, each in enumerate(of.members)]
+    row = rows_of_messages(program)
+    source, destination = gpu_of_rank[program.source], gpu_of_rank[program.destination]
+    between = (row >= 0) & on_device[np.maximum(row, 0)] & (source != destination)
+    try:
+        fabric = Fabric(nccl, num_gpus, num_nodes)
+        demands = of_collectives(of.kind, of.bytes, of.communicator, members, fabric, of.counts)
+        messages = of_messages(between, source, destination, program.bytes, fabric)
+    except ValueError as error:
+        raise UserError(f"target: {error}") from None
+    by_model = ~known | (not traced.takes_traced)
+    takes = np.where(by_model, demands.time_ps, of.traced_ps)
+    return Taken(traced, takes, by_model, demands, messages, fabric)
+
+
+def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:
+    """What a model of NCCL says of collectives whose times were traced."""
+    if "collective_model_ps" not in arrays:
+        return {}
+    model, traced = (arrays[f"collective_{name}_ps"].astype(np.float64) for name in ("model", "traced"))
+    known = traced > 0
+    if not known.any():
+        return {}
+    error = np.abs(model[known] / traced[known] - 1)
+    text = "of the traced time: what the model of NCCL is off for"
+    return {
+        "nccl.model_ratio": Statistic(
+            float(model[known].sum() / traced[known].sum()), "1", "ratio",
+            "time of all collectives by the model of NCCL / their traced time",
+        ),
+        "nccl.mean_error": Statistic(float(error.mean()), "1", "ratio", f"share {text} a collective, mean"),
+        "nccl.max_error": Statistic(float(error.max()), "1", "ratio", f"share {text} a collective, the most"),
+    }  # fmt: skip
