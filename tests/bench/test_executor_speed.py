@@ -44,7 +44,7 @@ def decide(count: int, num_workers: int = 16) -> float:
 
 def test_decisions_cost_as_much_for_a_unit_of_many_as_of_few() -> None:
     decide(5_000)
-    taken = [(decide(20_000), decide(80_000)) for _ in range(4)]  # in turn: others on the machine slow down both
+    taken = [(decide(10_000), decide(40_000)) for _ in range(4)]  # in turn: others on the machine slow down both
     few, many = map(min, zip(*taken, strict=True))
-    print(f"{1e6 * few / 20_000:.0f} us a unit of 20,000, {1e6 * many / 80_000:.0f} us of 80,000")
+    print(f"{1e6 * few / 10_000:.0f} us a unit of 10,000, {1e6 * many / 40_000:.0f} us of 40,000")
     assert many < 1.6 * 4 * few

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces"),
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="members that wait for a processor wait for each other"),
 ]
-ROUNDS = 4  # the least of each count
+ROUNDS = 2  # the least of each count
 GOAL = 1.6
 BOUND = 0.65  # of the goal: others use this machine too, and who waits for the other counts that as its own
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cpu_time import least_cpu, second
+from cpu_time import once, second
 
 from manyscale.sampling.simpoint import SimPointRules, choose
 
@@ -32,6 +32,8 @@ def sizes() -> np.ndarray:
 def test_thirty_numbers_of_clusters(points: object, goal: float) -> None:
     given = points()  # type: ignore[operator]
     ones = np.ones(len(given))
-    taken = least_cpu(lambda: choose(given, ones, SimPointRules(max_k=30), 0), runs=2)
-    print(f"{given.shape}: {taken:.1f} CPU s, {taken / second():.1f} s of the machine of the goal ({goal:.0f})")
-    assert taken <= goal * second() * NOISE
+    choose(given[:1000], ones[:1000], SimPointRules(max_k=3), 0)  # compiles
+    taken = min(once(lambda: choose(given, ones, SimPointRules(max_k=30), 0)) for _ in range(2))
+    unit = second()
+    print(f"{given.shape}: {taken:.1f} CPU s, {taken / unit:.1f} s of the machine of the goal ({goal:.0f})")
+    assert taken <= goal * unit * NOISE

@@ -14,7 +14,7 @@ from manyscale.models.kernels import compiled
 
 pytestmark = pytest.mark.bench
 
-RUNS = 5
+RUNS = 3  # each compares within itself
 COUNTED = """
 import shutil, sys, time
 from pathlib import Path

@@ -13,6 +13,7 @@ import statistics
 import sys
 import tarfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ from manyscale.runner.study.targets import resolve_target
 pytestmark = pytest.mark.bench
 
 SIMGRID_SECONDS = 3.57  # where the bounds were set
-RUNS = 3  # of whole processes, each beside SimGrid's
+RUNS = 3  # of whole processes, beside SimGrid's
 KERNEL_RUNS = 25  # of some milliseconds each: a shared machine disturbs single ones twofold
 
 
@@ -59,9 +60,42 @@ def simgrid(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     return lambda: cpu_of(command, cwd=trace)
 
 
+@dataclass(frozen=True)
+class Round:
+    """CPU seconds of whole processes one after the other: SimGrid's replay, and `run` by what its cache keeps."""
+
+    simgrid: float
+    ours: dict[str, float]
+
+    def ratio(self, keeps: str) -> float:
+        return self.ours[keeps] / self.simgrid
+
+
 @pytest.fixture(scope="module")
-def simgrid_cpu(simgrid: Callable[[], float]) -> float:
-    return statistics.median(simgrid() for _ in range(3))
+def rounds(simgrid: Callable[[], float], tmp_path_factory: pytest.TempPathFactory) -> list[Round]:
+    folder = tmp_path_factory.mktemp("runs")
+
+    def taken(keeps: str, output: str) -> float:
+        """With traces and page, whose cache is one of its own; else without."""
+        own = ("pages",) if keeps == "pages" else ("cache", "--no-report")
+        command = [sys.executable, "-m", "manyscale", "run", "nas-cg-A-64", "--executor", "local", *own[1:]]
+        return cpu_of([*command, "--cache", str(folder / own[0]), "-o", str(folder / output)])
+
+    taken("pages", "first")
+    found = []
+    for index in range(RUNS):
+        ours = {}
+        for keeps in ("nothing", "workload", "everything", "pages"):
+            if keeps in ("nothing", "workload"):
+                shutil.rmtree(folder / "cache" / ("units" if keeps == "workload" else ""), ignore_errors=True)
+            ours[keeps] = taken(keeps, f"{keeps}{index}")
+        found.append(Round(simgrid(), ours))
+    return found
+
+
+@pytest.fixture(scope="module")
+def simgrid_cpu(rounds: list[Round]) -> float:
+    return statistics.median(each.simgrid for each in rounds)
 
 
 @pytest.fixture(scope="module")
@@ -142,42 +176,18 @@ def test_all_to_all_of_1024_ranks(tmp_path: Path, simgrid_cpu: float) -> None:
     assert seconds / simgrid_cpu <= bound
 
 
-@pytest.mark.parametrize("keep", ["nothing", "workload", "everything"])
-def test_whole_process(simgrid: Callable[[], float], tmp_path: Path, keep: str) -> None:
+@pytest.mark.parametrize(("keeps", "most"), [("nothing", 0.6), ("workload", 0.4), ("everything", 0.4), ("pages", 0.25)])
+def test_whole_process(rounds: list[Round], keeps: str, most: float) -> None:
     """`run --no-report` of nas-cg-A-64 as a whole process against SimGrid, in turn: at most 40 % of its CPU time,
     whether the cache holds everything or only the trace as read; at most 60 % if it holds nothing and the trace is
-    parsed too."""
-    cache = tmp_path / "cache"
-    command = [sys.executable, "-m", "manyscale", "run", "nas-cg-A-64", "--executor", "local", "--no-report"]
-    ratios, ours, theirs = [], [], []
-    for index in range(RUNS + 1):
-        if keep != "everything":
-            shutil.rmtree(cache / "units", ignore_errors=True)
-        if keep == "nothing":
-            shutil.rmtree(cache, ignore_errors=True)
-        taken = cpu_of([*command, "--cache", str(cache), "-o", str(tmp_path / f"run{index}")])
-        if index:  # the first fills the caches
-            ours.append(taken)
-            theirs.append(simgrid())
-            ratios.append(ours[-1] / theirs[-1])
-    ratio = statistics.median(ratios)
+    parsed too. With everything kept, and traces and report (``pages``), at most a quarter."""
+    ours, theirs = (statistics.median(each) for each in zip(*((r.ours[keeps], r.simgrid) for r in rounds), strict=True))
+    ratios = [each.ratio(keeps) for each in rounds]
     print(
-        f"\nwhole process, cache keeps {keep}: {statistics.median(ours):.2f} CPU s, "
-        f"SimGrid {statistics.median(theirs):.2f}, ratio {ratio:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        f"\nwhole process, {keeps}: {ours:.2f} CPU s, SimGrid {theirs:.2f}, ratio {statistics.median(ratios):.3f} "
+        f"({min(ratios):.3f} to {max(ratios):.3f})"
     )
-    assert ratio <= (0.6 if keep == "nothing" else 0.4)
-
-
-def test_everything_again_with_traces_and_report(simgrid: Callable[[], float], tmp_path: Path) -> None:
-    """At most a quarter of SimGrid's time."""
-    command = [sys.executable, "-m", "manyscale", "run", "nas-cg-A-64", "--executor", "local"]
-    ratios = []
-    for index in range(RUNS + 1):
-        taken = cpu_of([*command, "--cache", str(tmp_path / "cache"), "-o", str(tmp_path / f"run{index}")])
-        if index:  # the first fills the cache
-            ratios.append(taken / simgrid())
-    print(f"\nagain, with traces and report: {statistics.median(ratios):.3f} of SimGrid's ({min(ratios):.3f} at least)")
-    assert statistics.median(ratios) <= 0.25
+    assert statistics.median(ratios) <= most
 
 
 def test_first_run_ever(simgrid_cpu: float, tmp_path: Path) -> None:
