@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import forked
 import numba
 import numpy as np
 import pytest
@@ -57,10 +58,7 @@ def run(folder: Path, step: int) -> list[int]:
     (folder / "callee.py").write_text(CALLEE.replace("STEP = 1", f"STEP = {step}"))
     (folder / "caller.py").write_text(CALLER)
     program = f"import manyscale; manyscale.__path__.insert(0, {str(folder)!r}); import manyscale.caller"
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "kept")}
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
-    )  # fmt: skip
+    done = forked.run(program, folder=folder, kernels=folder / "kept", check=True)
     return [int(word) for word in done.stdout.split()]
 
 

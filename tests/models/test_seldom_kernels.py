@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 pytestmark = pytest.mark.contract
@@ -57,9 +56,7 @@ ASKED = (1 + 0 + 1 + 4) + (1 + 0 + 1 + 4 + 9)
 
 
 def run(folder: Path, *steps: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "kernels")}
-    command = [sys.executable, "-c", SCRIPT, *steps]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return forked.run(SCRIPT, *steps, folder=folder, kernels=folder / "kernels")
 
 
 def files(folder: Path) -> set[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 pytestmark = pytest.mark.contract
@@ -41,11 +39,7 @@ print(own_kernels.of_all(np.array([3, 4])), sum(own_kernels.of_all.stats.cache_m
 
 
 def run(folder: Path) -> str:
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "kernels")}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=folder, env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    return forked.run(SCRIPT, folder=folder, kernels=folder / "kernels", check=True).stdout.strip()
 
 
 def test_what_is_called_by_name_is_loaded_or_compiled_again(tmp_path: Path) -> None:
