@@ -6,6 +6,7 @@ import io
 import os
 import secrets
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,6 +28,25 @@ os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 RankLines = Mapping[int, Sequence[str]]
 
 
+# Files whose slow tests take half a minute and more, mostly waiting for others: where several processes test, these
+# begin first, and nobody waits for them in the end.
+LONGEST = tuple(
+    Path(__file__).parent / name
+    for name in (
+        "runner/run/cluster/test_faults.py",
+        "runner/run/cluster/test_own_machines.py",
+        "runner/run/cluster/test_traces_elsewhere.py",
+        "runner/run/execute/test_coming_nodes.py",
+        "runner/run/execute/test_ray_sessions.py",
+        "test_interpreters.py",
+        "docs/test_pages_tutorial.py",
+        "docs/test_pages_howto.py",
+        "docs/test_pages_rest.py",
+        "runner/run/execute/test_ray_cluster.py",
+    )
+)
+
+
 @dataclass(frozen=True)
 class CommandOutcome:
     """What a command left: its exit status and both of its streams."""
@@ -45,6 +65,19 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--executor", help="executor of every run that does not name one (default: auto)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In processes of xdist: the longest files, then those with most tests, as xdist itself has them."""
+    if hasattr(config, "workerinput"):
+        counts = Counter(item.path for item in items)
+        place = {path: number for number, path in enumerate(LONGEST)}
+        items.sort(key=lambda item: (place.get(item.path, len(LONGEST)), -counts[item.path]))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # xdist takes files in the order above
 
 
 @pytest.fixture(scope="session")
