@@ -14,12 +14,17 @@ from pathlib import Path
 
 import pytest
 from browser import browser  # noqa: F401  (a fixture)
+from numba.core import config
 
 from manyscale.models.kernels import compiled
 from manyscale.runner.cli import main, progress
 
 # Processes that tests start in a home of their own find the kernels that were compiled here.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled.folder().parent))
+# Numba reads its variables again when it next compiles, and would forget which processor was chosen: every kernel of
+# the wheel would then be compiled anew.
+config.reload_config()
+compiled._choose_processor()
 
 # Ray takes its authentication once, when it is imported: every cluster that this process starts has the same.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
