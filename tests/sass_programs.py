@@ -104,13 +104,16 @@ class StoppedError(Exception):
 
 
 def build(folder: Path) -> ctypes.CDLL:
-    """The interpreter as a shared library."""
+    """The interpreter as a shared library in ``folder``, unless it is there already."""
     compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
     if compiler is None:
         pytest.skip("there is no C compiler")
+    made = folder / "libsass.so"
+    if made.exists():
+        return ctypes.CDLL(str(made))
+    folder.mkdir(exist_ok=True)
     for name, text in interpreter.sources().items():
         (folder / name).write_text(text)
-    made = folder / "libsass.so"
     sources = [str(path) for path in sorted(folder.glob("*.c"))]
     command = [compiler, *interpreter.FLAGS, *interpreter.machine_flags(), f"-I{folder}", *sources]
     done = subprocess.run([*command, "-o", str(made), "-lm"], capture_output=True, text=True, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,16 @@ def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def compiled(build_folder: Path) -> Callable[..., Path]:
+def common_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all processes of a test run find what one of them has built."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "common"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def compiled(common_folder: Path) -> Callable[..., Path]:
     """``compiled(source, compiler, *flags)``: the program, built once."""
 
     def build(source: Path, compiler: str, *flags: str) -> Path:
@@ -39,20 +49,22 @@ def compiled(build_folder: Path) -> Callable[..., Path]:
         label = "-".join(
             [source.stem, compiler.replace("/", "_"), *(flag.strip("-").replace("/", "_") for flag in flags)]
         )
-        program = build_folder / label[:150]
+        program = common_folder / label[:150]
         if not program.exists():
-            command = [compiler, str(source), "-o", str(program), *flags, "-lm"]
+            made = program.with_name(f"{program.name}.{os.getpid()}")
+            command = [compiler, str(source), "-o", str(made), *flags, "-lm"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
+            made.replace(program)
         return program
 
     return build
 
 
 @pytest.fixture(scope="session")
-def tracer_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tracer_cache(common_folder: Path) -> Path:
     """The cache that keeps the tracers that tests build."""
-    return tmp_path_factory.mktemp("cache")
+    return common_folder / "cache"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,11 @@ from manyscale.runner.tracers.cuda.compiler import Toolkit
 
 
 @pytest.fixture(scope="session")
-def sass(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The interpreter."""
-    return sass_programs.build(tmp_path_factory.mktemp("sass"))
+def sass(common_folder: Path) -> ctypes.CDLL:
+    """The interpreter, built by one process for all."""
+    with (common_folder / "sass.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return sass_programs.build(common_folder / "sass")
 
 
 @pytest.fixture(scope="session")
