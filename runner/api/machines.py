@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from manyscale.models.workload.notes import Note
+    from manyscale.runner.run.calibration.nccl import NcclCalibration
     from manyscale.runner.run.calibration.network import NetworkCalibration
     from manyscale.runner.run.calibration.node import NodeCalibration
 
 MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
 _LEAST_CACHE: Final = 1024  # bytes
+_BASE, _NCCL_BASE = "laptop", "dgx-a100"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -31,7 +33,7 @@ class CalibrateResult(Answer):
     ``found``: what was fitted or measured."""
 
     machine: Mapping[str, Any]
-    found: NetworkCalibration | NodeCalibration
+    found: NetworkCalibration | NcclCalibration | NodeCalibration
     notes: Sequence[Note] = ()
     folder: Folder | None = None
 
@@ -40,8 +42,11 @@ class CalibrateResult(Answer):
         return f"machine {self.machine['name']}"
 
     def facts(self) -> Mapping[str, str]:
+        from manyscale.runner.run.calibration.nccl import NcclCalibration, mean_errors
         from manyscale.runner.run.calibration.network import NetworkCalibration
 
+        if isinstance(self.found, NcclCalibration):
+            return {table.name: _errors(mean_errors(table, table.after)) for table in self.found.tables}
         if isinstance(self.found, NetworkCalibration):
             network = self.machine["network"]
             worst = 100 * abs(self.found.fit.residual)
@@ -58,8 +63,10 @@ class CalibrateResult(Answer):
     @property
     def figures(self) -> Mapping[str, Any]:
         """The content of ``calibration.json``."""
-        from manyscale.runner.run.calibration import network, node
+        from manyscale.runner.run.calibration import nccl, network, node
 
+        if isinstance(self.found, nccl.NcclCalibration):
+            return nccl.figures(self.found)
         if isinstance(self.found, network.NetworkCalibration):
             return network.figures(self.found)
         return node.figures(self.found)
@@ -70,8 +77,11 @@ class CalibrateResult(Answer):
 
     def _chart(self) -> Mapping[str, Any]:
         from manyscale.runner.report.figures import calibration
+        from manyscale.runner.run.calibration.nccl import NcclCalibration
         from manyscale.runner.run.calibration.network import NetworkCalibration
 
+        if isinstance(self.found, NcclCalibration):
+            return calibration.collective_times(self.found)
         if isinstance(self.found, NetworkCalibration):
             return calibration.network_times(self.found)
         return calibration.node_latency(self.found)
@@ -79,9 +89,12 @@ class CalibrateResult(Answer):
     def _write(self, directory: Path) -> None:
         from manyscale.runner.report import calibration_page
         from manyscale.runner.run import directory as rundir
+        from manyscale.runner.run.calibration.nccl import NcclCalibration
         from manyscale.runner.run.calibration.network import NetworkCalibration
 
-        if isinstance(self.found, NetworkCalibration):
+        if isinstance(self.found, NcclCalibration):
+            page = calibration_page.nccl_page(self.found)
+        elif isinstance(self.found, NetworkCalibration):
             page = calibration_page.network_page(self.found)
         else:
             page = calibration_page.node_page(self.found)
@@ -98,15 +111,21 @@ def calibrate(
     quick: bool = False,
     core: int | None = None,
     caches: Mapping[str, str] | None = None,
-    base: str | PathLike[str] = "laptop",
+    base: str | PathLike[str] | None = None,
+    nccl: bool = False,
+    collective: str | None = None,
+    gpus: int | None = None,
+    nodes: int | None = None,
     progress: Progress = False,
 ) -> CalibrateResult:
     """Make a target machine: its network from ``measurements`` (files of osu_latency and osu_bw, IMB PingPong, NetPIPE,
-    or CSV), or with ``node`` caches, memory and instructions of this node.
+    or CSV), with ``nccl`` its collectives of GPUs (the output of nccl-tests, or CSV of it), or with ``node`` caches,
+    memory and instructions of this node.
 
-    ``base``: the machine whose network or node is replaced. Of a node: ``quick``, in 10 s and less exactly; ``core``,
-    the CPU that is measured (default: the last); ``caches``, sizes that the system does not say, such as
-    {"L3": "32 MiB"}. Raises UserError.
+    ``base``: the machine whose network or node is replaced (default: laptop, of collectives dgx-a100). Of collectives:
+    ``collective``, ``gpus`` and ``nodes`` that took part, where the files do not tell. Of a node: ``quick``, in 10 s
+    and less exactly; ``core``, the CPU that is measured (default: the last); ``caches``, sizes that the system does not
+    say, such as {"L3": "32 MiB"}. Raises UserError.
     """
     paths = [measurements] if isinstance(measurements, str | PathLike) else list(measurements)
     if node and paths:
@@ -119,17 +138,28 @@ def calibrate(
 
         sizes = {name: _cache_size(name, size) for name, size in (caches or {}).items()}
         with watched(progress) as show:
-            measured = calibrate_node(fspath(base), quick=quick, core=core, sizes=sizes, progress=show)
+            measured = calibrate_node(fspath(base or _BASE), quick=quick, core=core, sizes=sizes, progress=show)
         return kept(CalibrateResult(measured.machine, measured), output, "calibration")
     if not paths:
-        raise UserError("calibrate needs measured ping-pongs, or --node to measure this node")
+        what = "files of nccl-tests" if nccl else "measured ping-pongs, or --node to measure this node"
+        raise UserError(f"calibrate needs {what}")
     given = {"quick": quick or None, "core": core, "set": caches or None}
     for name, value in given.items():
         if value is not None:
             raise UserError(f"--{name} goes with --node")
+    if nccl:
+        from manyscale.runner.run.calibration.nccl import calibrate_nccl
+
+        measured_on = calibrate_nccl(
+            [Path(path) for path in paths], fspath(base or _NCCL_BASE), collective, gpus, nodes
+        )  # fmt: skip
+        return kept(CalibrateResult(measured_on.machine, measured_on), output, "calibration")
+    for name, told in {"collective": collective, "gpus": gpus, "nodes": nodes}.items():
+        if told is not None:
+            raise UserError(f"--{name} goes with files of nccl-tests: manyscale calibrate nccl-tests FILE ...")
     from manyscale.runner.run.calibration.network import calibrate_network
 
-    fitted = calibrate_network([Path(path) for path in paths], fspath(base))
+    fitted = calibrate_network([Path(path) for path in paths], fspath(base or _BASE))
     return kept(CalibrateResult(fitted.machine, fitted), output, "calibration")
 
 
@@ -150,6 +180,13 @@ def _cache_size(name: str, size: str) -> int:
     if found < _LEAST_CACHE:
         raise UserError(f"--cache-size {name}={size}: a cache has at least 1 KiB")
     return found
+
+
+def _errors(errors: tuple[float, float, float, float]) -> str:
+    """Of what `mean_errors` gives, in words."""
+    large, _, small, _ = errors
+    parts = [(large, "from 16 MiB on"), (small, "below")]
+    return ", ".join(f"{100 * value:.1f} % {where}" for value, where in parts if value == value)
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""``manyscale calibrate``: a target machine from measured ping-pongs, or of the node that this runs on."""
+"""``manyscale calibrate``: a target machine from measured ping-pongs or collectives, or of the node at hand."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from manyscale.runner.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from manyscale.models.network.calibration import Calibration
+    from manyscale.runner.run.calibration.nccl import NcclCalibration
     from manyscale.runner.run.calibration.node import NodeCalibration
+
+NCCL_TESTS = "nccl-tests"  # the word before files of it
 
 
 def arguments(parser: Parser) -> None:
     parser.add_argument(
-        "measurements", nargs="*", type=Path, help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV"
+        "measurements",
+        nargs="*",
+        type=Path,
+        help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV; or the word nccl-tests and then files "
+        "of nccl-tests (or CSV of them), for collectives of GPUs",
     )
     parser.add_argument("--node", action="store_true", help="measure caches, memory and instructions of this node")
     parser.add_argument("--quick", action="store_true", help="measure the node in 10 s, less exactly")
@@ -29,8 +36,14 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_former("--set", "--cache-size")
     parser.add_argument(
-        "--base", default="laptop", metavar="NAME", help="machine whose network (or, with --node, node) is replaced"
+        "--base", metavar="NAME",
+        help="machine whose network (or, with --node, node) is replaced (default: laptop, of nccl-tests dgx-a100)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--collective", metavar="KIND", help="of nccl-tests, where its files do not tell: allreduce, ..."
     )
+    parser.add_argument("--gpus", type=int, metavar="N", help="of nccl-tests: GPUs that took part")
+    parser.add_argument("--nodes", type=int, metavar="N", help="of nccl-tests: nodes that they were on")
     add_output(parser, "runs/calibration-NNN")
     add_json(parser)
 
@@ -39,15 +52,21 @@ def run(options: argparse.Namespace) -> int:
     """Measure or fit, write the machine, the fit and its plot, and print a table."""
     from manyscale.runner.api.folders import NUMBERED
     from manyscale.runner.api.machines import MACHINE, PLOT, calibrate
+    from manyscale.runner.run.calibration.nccl import NcclCalibration
     from manyscale.runner.run.calibration.network import NetworkCalibration
 
+    files = options.measurements
+    is_nccl = bool(files) and str(files[0]) == NCCL_TESTS
     with progress_bar() as progress:
         made = calibrate(
-            options.measurements, options.output or NUMBERED, node=options.node, quick=options.quick, core=options.core,
-            caches=dict(_cache(text) for text in options.assignments), base=options.base, progress=progress,
+            files[1:] if is_nccl else files, options.output or NUMBERED, node=options.node, quick=options.quick,
+            core=options.core, caches=dict(_cache(text) for text in options.assignments), base=options.base,
+            nccl=is_nccl, collective=options.collective, gpus=options.gpus, nodes=options.nodes, progress=progress,
         )  # fmt: skip
     show(options, made)
-    if isinstance(made.found, NetworkCalibration):
+    if isinstance(made.found, NcclCalibration):
+        _print_nccl(made.found)
+    elif isinstance(made.found, NetworkCalibration):
         _print_network(made.found.fit)
     else:
         _print_node(made.found)
@@ -59,6 +78,20 @@ def _cache(text: str) -> tuple[str, str]:
     """``L3=32 MiB`` and so on."""
     name, _, size = text.partition("=")
     return name, size
+
+
+def _print_nccl(found: NcclCalibration) -> None:
+    from manyscale.runner.run.calibration.nccl import mean_errors
+
+    print(f"{'errors in %, mean (largest)':<36} {'>= 16 MiB':>16} {'below':>16}")
+    for table in found.tables:
+        print(f"{table.name}, floor {table.floor_ps / 1e6:.1f} us, {len(table.kept)} of {len(table.sizes)} rows kept")
+        for name, errors in (("base", table.before), ("by the other tables", table.held_out), ("itself", table.after)):
+            if errors is not None:
+                mean, most, small, small_most = (100 * value for value in mean_errors(table, errors))
+                print(f"  {name:<34} {f'{mean:.1f} ({most:.1f})':>16} {f'{small:.1f} ({small_most:.1f})':>16}")
+    for text in found.said:
+        print(text)
 
 
 def _print_network(fit: Calibration) -> None:

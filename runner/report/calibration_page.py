@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.runner.report.figures.calibration import LEAST_SIZE, network_times, node_bandwidth, node_latency
+from manyscale.runner.report.figures.calibration import (
+    LEAST_SIZE,
+    collective_times,
+    network_times,
+    node_bandwidth,
+    node_latency,
+)
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import LINE_COLOURS, axis
 from manyscale.runner.report.text import binary_size, cards_html, duration, escape, table
+from manyscale.runner.run.calibration.nccl import NcclCalibration, mean_errors
 from manyscale.runner.run.calibration.network import NetworkCalibration
 from manyscale.runner.run.calibration.node import NodeCalibration
 
@@ -45,6 +52,28 @@ def network_page(found: NetworkCalibration) -> str:
         for number, part in enumerate(fit.classes, start=1)
     ]  # fmt: skip
     page.add("Classes of sizes", table(("class", "from", "to before", "time of its smallest"), rows))
+    return page.html()
+
+
+def nccl_page(found: NcclCalibration) -> str:
+    """Measured and predicted times of collectives, and the errors of each one."""
+    page = Page("Calibration of collectives", f"{len(found.tables)} measured tables of nccl-tests.")
+    cards = [
+        (one.name, f"{100 * mean_errors(one, one.after)[0]:.1f} %", "mean error from 16 MiB on") for one in found.tables
+    ]
+    page.add("", cards_html(cards, first=""))
+    chart = page.chart("times", "figure", 460, collective_times(found), "time by size")
+    page.add("Time", chart, note="Predicted times hold the harness's floor.")
+    rows = []
+    for one in found.tables:
+        for name, errors in (("base", one.before), ("the other tables", one.held_out), ("itself", one.after)):
+            if errors is not None:
+                shown = tuple("-" if value != value else f"{100 * value:.1f} %" for value in mean_errors(one, errors))
+                rows.append((escape(one.name), name, *shown))
+    head = ("table", "predicted by", "mean >= 16 MiB", "largest", "mean below", "largest")
+    page.add("Errors", table(head, rows))
+    floors = [(escape(each.name), duration(each.floor_ps * 1e-12)) for each in found.tables]
+    page.add("The harness's floor", table(("table", "floor"), floors), note=escape(" ".join(found.said)))
     return page.html()
 
 

@@ -12,6 +12,7 @@ from manyscale.runner.report.text import escape
 
 if TYPE_CHECKING:
     from manyscale.runner.run.calibration.measure import Figures
+    from manyscale.runner.run.calibration.nccl import NcclCalibration
     from manyscale.runner.run.calibration.network import NetworkCalibration
     from manyscale.runner.run.calibration.node import NodeCalibration
 
@@ -38,6 +39,23 @@ def network_times(found: NetworkCalibration) -> dict[str, Any]:
     layout = {
         "xaxis": axis("size in bytes (0 B is drawn at 0.5)", type="log"),
         "yaxis": axis("one-way time (us)", type="log"), "showlegend": True, **_vertical(marks),
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def collective_times(found: NcclCalibration) -> dict[str, Any]:
+    """Plotly's figure of the time of collectives by size: measured as points, what the machine has for them as lines,
+    with the harness's floor."""
+    data: list[dict[str, Any]] = []
+    for number, table in enumerate(found.tables):
+        colour, size = LINE_COLOURS[number % len(LINE_COLOURS)], table.sizes.tolist()
+        points = {"type": "scatter", "mode": "markers", "marker": {"size": 5, "color": colour}}
+        data.append(points | {"name": f"{table.name}, measured", "x": size, "y": (table.times_ps / 1e6).tolist()})
+        times = table.times_ps * (1 + table.after) / 1e6
+        line = line_look(number) | {"mode": "lines", "name": f"{table.name}, predicted"}
+        data.append(line | {"x": size, "y": times.tolist()})
+    layout = {
+        "xaxis": axis("size in bytes", type="log"), "yaxis": axis("time (us)", type="log"), "showlegend": True,
     }  # fmt: skip
     return {"data": data, "layout": layout}
 
