@@ -16,7 +16,7 @@ from manyscale.models.network.nccl import graphs, uses
 from manyscale.models.network.nccl.constants import LL, PROTOCOLS, SIMPLE
 from manyscale.models.network.nccl.fabric import Fabric, Placement
 from manyscale.models.network.nccl.parameters import Measured, Nccl, NvMesh, NvSwitch
-from manyscale.models.network.nccl.tables import Curve, from_table, nearest
+from manyscale.models.network.nccl.tables import Curve, beyond_us, from_table, nearest
 from manyscale.models.network.nccl.tuner import Group, Way, quickest, ways
 from manyscale.models.workload.operation_tables import OperationKind
 
@@ -108,7 +108,9 @@ def _timed(collective: str, size: int, placed: Placement, fabric: Fabric) -> tup
         way = quickest(found, size)
         latency, time, is_measured = way.latency_us(size), way.us(size), False
         curve = _curve(collective, placed, fabric)
-        if curve is not None:
+        if curve is not None and curve.table.nodes == 1 < placed.num_nodes:
+            time += beyond_us(curve, size)
+        elif curve is not None:
             time, is_measured = from_table(curve, found, size), True
             latency = min(latency, time)
         fabric.found[key] = way, latency, time, is_measured

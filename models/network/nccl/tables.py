@@ -8,12 +8,16 @@ link busy for as long, and the difference of what their steps take beside:
 with r, r0 the inverse bandwidths of the quickest algorithm for large messages and L, L0 the least latencies that the
 tuner has (tuner.py). On a switched node with rings that is equal bytes over each GPU's links, 2 (n - 1) / n S.
 Between two rows time is linear in size; below the first it falls as the tuner's, above the last it rises with size.
+
+A group on several nodes, where only groups of one node were measured, takes what the tuner has and what the measured
+one of the same size takes beyond the tuner's (the most of all smaller sizes): what happens within nodes stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 
 import numpy as np
@@ -30,6 +34,13 @@ class Curve:
 
     table: Measured
     ways: tuple[Way, ...]
+
+    @cached_property
+    def excess(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes of the table, and us beyond the tuner's that some size up to each takes."""
+        sizes = np.array(self.table.sizes_bytes, np.float64)
+        beyond = [self.us(size) - quickest(self.ways, size).us(size) for size in sizes.tolist()]
+        return np.append(0.0, sizes), np.append(0.0, np.maximum.accumulate(np.maximum(beyond, 0.0)))
 
     def us(self, size: float) -> float:
         """What the measured collective takes, in us, without the harness's floor."""
@@ -51,15 +62,20 @@ def from_table(curve: Curve, ways: tuple[Way, ...], size: float) -> float:
     return time + extra if extra >= 0 else max(time + extra, time * 0.5)
 
 
+def beyond_us(curve: Curve, size: float) -> float:
+    """What a group on several nodes takes in us beyond the tuner's, by a table of one."""
+    return float(np.interp(size, *curve.excess))
+
+
 def nearest(
     tables: tuple[Measured, ...], collective: str, gpus: int, nodes: int, fits: Callable[[Measured], bool]
 ) -> Measured | None:
-    """The table to follow: of groups on one node for such, on several for such; of the same collective before an
-    all-reduce, then of the most similar numbers of nodes and GPUs."""
+    """The table to follow: of groups on several nodes only where the group is, before those of one node; of the same
+    collective before an all-reduce, then of the most similar numbers of nodes and GPUs."""
     usable = [
         table
         for table in tables
-        if (table.nodes > 1) == (nodes > 1) and table.collective in (collective, "allreduce") and fits(table)
+        if (table.nodes == 1 or nodes > 1) and table.collective in (collective, "allreduce") and fits(table)
     ]
     if collective in ("alltoall", "sendrecv"):
         usable = [table for table in usable if table.collective == collective]
@@ -67,6 +83,7 @@ def nearest(
         usable,
         default=None,
         key=lambda table: (
+            (table.nodes > 1) != (nodes > 1),
             table.collective != collective,
             abs(log(table.nodes / nodes)),
             abs(log(table.gpus / gpus)),

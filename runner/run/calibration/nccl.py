@@ -3,7 +3,7 @@
 - Tables: each file's times out of place, made to rise with size, without rows that those beside them tell to 1.5 %.
 - The harness's floor: on one node, what the smallest sizes take beyond the least that NCCL's tuner has for them (its
   launches and synchronisation, which no training step has as often). Where sizes begin above 4 KiB it cannot be told
-  and is 0; between nodes that excess is taken for the network's, and stays.
+  and is 0. Between nodes that excess is put down to the hops of a tree, as ``nics.latency``.
 - Constants: from the slope of the larger half of an all-reduce by rings on one node. Slower than NCCL's rate of the
   links, the rest is put down to the last step of a ring, which copies and sends nothing: 2 (n - 1) + r steps of time
   where 2 (n - 1) send (``tuner.last_copy_ratio``); faster, or on a mesh, the rate of a link is corrected.
@@ -90,23 +90,34 @@ def calibrate_nccl(
     plain = _fabric(block, fabric)
     tables = [_table(path, plain, collective, gpus, nodes, said) for path in paths]
     _refuse_twice(tables)
-    alone = [_spelled(table) for table in tables]
-    tuner = {**block.get("tuner", {}), **_constants(tables, plain)}
-    whole = {**block, **({"tuner": tuner} if tuner else {}), "tables": alone}
+    whole = _calibrated(block, tables, plain)
     fitted = []
     for number, table in enumerate(tables):
         others = [each for place, each in enumerate(tables) if place != number]
         held_out = None
         if any((other.nodes > 1) == (table.nodes > 1) for other in others):
-            own = {**block.get("tuner", {}), **_constants(others, plain)}
-            rest = {**block, **({"tuner": own} if own else {}), "tables": [_spelled(each) for each in others]}
-            held_out = _errors(table, _fabric(rest, fabric))
+            held_out = _errors(table, _fabric(_calibrated(block, others, plain), fabric))
         fitted.append(
             Fitted(**{**vars(table), "held_out": held_out, "after": _errors(table, _fabric(whole, fabric))})
         )  # fmt: skip
     machine = _machine(content, whole, fitted)
     build_machine(machine, "machine.yaml")
     return NcclCalibration(machine, tuple(fitted), tuple(said))
+
+
+def _calibrated(block: Mapping[str, Any], tables: Sequence[Fitted], plain: Fabric) -> dict[str, Any]:
+    """The block with what some tables show."""
+    tuner = {**block.get("tuner", {}), **_constants(tables, plain)}
+    made = {**block, **({"tuner": tuner} if tuner else {})}
+    hops = [
+        _beyond_ps(table, plain) / (2 * int(np.log2(table.nodes)))
+        for table in tables
+        if table.nodes > 1 and table.collective == "allreduce" and table.sizes[0] <= _SMALL_BYTES
+    ]
+    if hops and plain.nccl.nics:
+        hop = max(plain.nccl.nics.latency_ps + float(np.mean(hops)), 0.0)
+        made["nics"] = {**block["nics"], "latency": f"{hop / 1e6:.3g} us"}
+    return made | {"tables": [_spelled(table) for table in tables]}
 
 
 def _fabric(block: Mapping[str, Any], like: Fabric) -> Fabric:
@@ -195,16 +206,22 @@ def _floor(table: Fitted, plain: Fabric, said: list[str]) -> int:
     if not np.any(small):
         said.append(f"{table.path.name}: sizes begin at {table.sizes[0]:,} B, so the harness's floor cannot be told: 0")
         return 0
-    least = np.median(table.rising_ps[small] - _predicted_ps(table, table.sizes[small], plain))
-    if least <= 0:
-        return 0
+    least = _beyond_ps(table, plain)
     if table.nodes > 1:
         said.append(
-            f"{table.path.name}: small messages take {least / 1e6:.1f} us more than NCCL's tuner has; over several "
-            "nodes that is taken for the network's"
+            f"{table.path.name}: small messages take {least / 1e6:+.1f} us beside what the base has; over nodes "
+            "that is put down to the hops of a tree (nics.latency)"
         )
         return 0
+    if least <= 0:
+        return 0
     return min(round(least), round(0.9 * table.rising_ps[0]))
+
+
+def _beyond_ps(table: Fitted, plain: Fabric) -> float:
+    """What small messages take beyond the least that the tuner has; negative where they take less."""
+    small = table.sizes <= _SMALL_BYTES
+    return float(np.median(table.rising_ps[small] - _predicted_ps(table, table.sizes[small], plain)))
 
 
 def _constants(tables: Sequence[Fitted], plain: Fabric) -> dict[str, Any]:
