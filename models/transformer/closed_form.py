@@ -7,8 +7,8 @@ replay differs where hosts run ahead of their GPUs, and where collectives share 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from manyscale.models.transformer import kernels
 from manyscale.models.transformer.schedule import passes
 from manyscale.models.transformer.shape import ELEMENT_BYTES, Transformer
 from manyscale.models.transformer.times import Framework, kernel_ps
-
-# ps of an all-reduce of so many bytes on so many GPUs, and of a message of so many bytes between two stages
-AllReduce: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 PARTS: Final = ("forward", "again", "backward", "embedding", "embedding_back", "head", "head_back")
 LAYER_TENSORS: Final = 12  # weights and biases of four products, scales and shifts of two normalisations
@@ -56,22 +53,38 @@ class Steps:
         count = len(self.steps) * len(PARTS)
         return np.bincount(self._group, values, count).reshape(len(self.steps), len(PARTS))
 
+    @property
+    def sizes(self) -> tuple[np.ndarray, np.ndarray]:
+        """float64[steps]: bytes of a micro batch's activations, and of the gradients of a GPU."""
+        column = self._column
+        activations = ELEMENT_BYTES * column["micro_batch"] * column["sequence"] * column["hidden"]
+        return activations, ELEMENT_BYTES * self._weights
+
     def step_ps(
-        self, gpu: Gpu, peak: float, framework: Framework, all_reduce: AllReduce, message: AllReduce
+        self,
+        gpu: Gpu,
+        peak: float,
+        framework: Framework,
+        tensor_ps: np.ndarray,
+        data_ps: np.ndarray,
+        message_ps: np.ndarray,
     ) -> np.ndarray:
-        """float64[steps]. ``peak``: flop/s of the tensor cores."""
+        """float64[steps]. ``peak``: flop/s of the tensor cores. float64[steps]: what an all-reduce of activations takes
+        (``tensor_ps``), all sums of gradients (``data_ps``), and activations from stage to stage (``message_ps``)."""
         column = self._column
         gpu_ps = self._sums(kernel_ps(self._kernels, gpu, peak, framework))
         host_ps = self._launches * framework.host_launch_ps
-        size = ELEMENT_BYTES * column["micro_batch"] * column["sequence"] * column["hidden"]
-        tp, dp = column["tp"], column["dp"]
-        reduced = np.where(tp > 1, all_reduce(size, tp), 0.0)
+        tp = column["tp"]
+        reduced = np.where(tp > 1, tensor_ps, 0.0)
         given = np.where(tp > 1, framework.host_launch_ps + (tp - 1) * framework.host_collective_ps, 0.0)
         repeated = np.array([step.recompute == "full" for step in self.steps])
         for part, count in ((0, 2.0), (1, 2.0 * repeated), (2, 2.0)):
             gpu_ps[:, part] += count * reduced
             host_ps[:, part] += count * given
-        sent = np.where(column["pp"] > 1, message(size, 2 + 0 * size), 0.0)
+        for part in (3, 6):  # of words' vectors, and of the logits' gradient
+            gpu_ps[:, part] += reduced
+            host_ps[:, part] += given
+        sent = np.where(column["pp"] > 1, message_ps, 0.0)
         host_message = np.where(column["pp"] > 1, float(framework.host_message_ps), 0.0)
         found = np.empty(len(self.steps))
         for number, step in enumerate(self.steps):
@@ -85,8 +98,7 @@ class Steps:
                 of_stage[-1, 0, at] += part[5]
                 of_stage[-1, 1, at] += part[6]
             found[number] = _pipeline(order, of_stage.max(axis=2) + host_message[number], sent[number])
-        gradients = ELEMENT_BYTES * self._weights
-        found += np.where(dp > 1, all_reduce(gradients, dp), 0.0)
+        found += data_ps
         layers = column["layers"] / column["pp"]
         adam = self._weights * framework.optimiser_bytes * gpu.dram.bandwidth_ps_per_byte / framework.memory_efficiency
         return found + adam + LAYER_TENSORS * layers * framework.host_tensor_ps

@@ -30,29 +30,33 @@ Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 class Framework(Block):
     """What a framework for training reaches on the node's GPUs. The defaults are those of Megatron-DeepSpeed on A100,
-    calibrated (``manyscale calibrate megatron``; docs/models/gpu-clusters.md)."""
+    calibrated with
+    240 rows of vTrain's (tests/validation/ai/megatron.py); the rest are counted (``optimiser_bytes``: a gradient of 16 bits
+    read, its scaled copy of 32 written and read, Adam's weight and moments read and written, the new weight of 16 written),
+    measured on small kernels (``kernel_least``) or round (``cache_speed``: 5,400 GB/s of L2 on an A100 80GB, te42kyfo's
+    gpu-benches, over some 2,000 of its DRAM)."""
 
     key: ClassVar[str] = "node.framework"
 
-    matrix_efficiency: Share = 0.82
+    matrix_efficiency: Share = 0.9
     """The share of the tensor cores' peak that tiles of deep products reach."""
-    matrix_start: Number = 900
+    matrix_start: Number = 280
     """What the begin and end of a tile take, as columns of depth."""
-    memory_efficiency: Share = 0.9
+    memory_efficiency: Share = 0.95
     """The share of DRAM's bandwidth that kernels reach which move data."""
     cache_speed: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.5
     """How many times as fast they move what fits into L2."""
-    kernel_least_ps: TimePs = Field(default=8_000_000, alias="kernel_least")
+    kernel_least_ps: TimePs = Field(default=5_000_000, alias="kernel_least")
     """What each of them takes beside its bytes."""
-    host_launch_ps: TimePs = Field(default=47_000_000, alias="host_launch")
+    host_launch_ps: TimePs = Field(default=39_600_000, alias="host_launch")
     """What the host takes for each kernel or collective that it gives the GPU."""
-    host_collective_ps: TimePs = Field(default=20_000_000, alias="host_collective")
+    host_collective_ps: TimePs = Field(default=11_900_000, alias="host_collective")
     """What it takes more for a collective of tensor parallelism, for each further GPU of the group."""
-    host_message_ps: TimePs = Field(default=1_000_000_000, alias="host_message")
+    host_message_ps: TimePs = Field(default=1_107_000_000, alias="host_message")
     """What it takes to send or receive activations between stages."""
-    host_tensor_ps: TimePs = Field(default=12_000_000, alias="host_tensor")
+    host_tensor_ps: TimePs = Field(default=4_800_000, alias="host_tensor")
     """What it takes for each tensor of parameters in the optimiser."""
-    optimiser_bytes: Number = 24
+    optimiser_bytes: Number = 36
     """The bytes that the optimiser moves for each parameter."""
 
 
