@@ -29,12 +29,13 @@ Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Framework(Block):
-    """What a framework for training reaches on the node's GPUs. The defaults are those of Megatron-DeepSpeed on A100,
-    calibrated with
-    240 rows of vTrain's (tests/validation/ai/megatron.py); the rest are counted (``optimiser_bytes``: a gradient of 16 bits
-    read, its scaled copy of 32 written and read, Adam's weight and moments read and written, the new weight of 16 written),
-    measured on small kernels (``kernel_least``) or round (``cache_speed``: 5,400 GB/s of L2 on an A100 80GB, te42kyfo's
-    gpu-benches, over some 2,000 of its DRAM)."""
+    """What a framework for training reaches on the node's GPUs.
+
+    The defaults are those of Megatron-DeepSpeed on A100: fitted to 240 rows of vTrain's (``manyscale calibrate
+    training``; tests/validation/ai/megatron.py), but for three. ``optimiser_bytes`` is counted: a gradient of 16 bits
+    read, its copy of 32 written and read, Adam's weight and two moments read and written, the new weight of 16 bits
+    written. ``kernel_least`` is what small kernels take on A100, a round number; ``cache_speed`` is 5,400 GB/s of L2
+    (github.com/te42kyfo/gpu-benches, gpu-l2-cache/a100_80.txt) over some 2,000 of the same GPU's DRAM, rounded."""
 
     key: ClassVar[str] = "node.framework"
 

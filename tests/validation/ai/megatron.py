@@ -1,0 +1,111 @@
+"""Measured steps of Megatron-DeepSpeed (vTrain's, on nodes of 8 A100) against synthesised ones.
+
+``python tests/validation/ai/megatron.py fit``: parameters fitted to every third row of the single node's, sorted by
+configuration, and errors of these and of all others, by the closed form.
+``python tests/validation/ai/megatron.py single [N]``: the others, every N-th of them, synthesised and replayed.
+``python tests/validation/ai/megatron.py multi [NAME ...]``: 3.6 billion parameters on 64 GPUs, from the single node's
+calibration.
+
+The machine is ``dgx-a100`` with vTrain's tables of NCCL's all-reduce on 2 and 4 A100 (sizes of powers of two) and its
+calibrated ``node.framework``. Between nodes, four ports of 200 Gbit/s each node: vTrain's configurations say 800 Gbit/s
+(``inter_node_bandwidth``), NCCL's tuner says the rest. They also say that activations are recomputed
+(``use_checkpoint``), and so it is here. DEVIATIONS.md says what the errors stand for.
+"""
+
+from __future__ import annotations
+
+import copy
+import lzma
+import os
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import yaml
+
+import manyscale
+from manyscale.models.transformer.shape import Transformer
+from manyscale.runner.run.calibration.training import TrainingCalibration, calibrate_training, read_steps
+from manyscale.runner.study.synthesis import Synthesis
+
+DATA = Path(os.environ.get("MANYSCALE_DATA", "/nowhere")) / "ai" / "vtrain"
+RECOMPUTE = "full"
+EVERY = 3
+NICS = {"count": 4, "bandwidth": "25 GB/s"}
+
+
+def table(gpus: int) -> dict[str, Any]:
+    """The measured all-reduce, at sizes of powers of two; a time that falls is that of the size before."""
+    text = lzma.decompress((DATA / "nccl" / f"a100-{gpus}.lut.xz").read_bytes()).decode()
+    lines = [line.split(",") for line in text.splitlines() if line[:1].isdigit()]
+    took = {int(size): int(ns) for size, _, _, ns, *_ in lines}
+    sizes = [2**power for power in range(20, 30) if 2**power in took]
+    times = np.maximum.accumulate([took[size] for size in sizes])
+    return {
+        "collective": "allreduce", "gpus": gpus, "sizes": [f"{size} B" for size in sizes],
+        "times": [f"{each} ns" for each in times.tolist()],
+    }  # fmt: skip
+
+
+def base() -> dict[str, Any]:
+    return {"name": "dgx-a100", "network": {"nccl": {"tables": [table(2), table(4)]}}}
+
+
+def fitted() -> TrainingCalibration:
+    return calibrate_training(DATA / "megatron_single_node.csv", base(), recompute=RECOMPUTE, every=EVERY)
+
+
+def replayed_s(step: Transformer, machine: dict[str, Any]) -> float:
+    """The longest step of a rank."""
+    with TemporaryDirectory() as scratch:
+        target = Path(scratch) / "machine.yaml"
+        target.write_text(yaml.safe_dump(machine, sort_keys=False))
+        keys = step.model_dump(include=set(Synthesis.model_fields))
+        made = manyscale.synthesise(target=target, output=Path(scratch) / "step", **keys)
+        study = {"workload": {"path": str(made.path)}, "target": str(target)}
+        manyscale.run(study, Path(scratch) / "run", cache=Path(scratch) / "cache", report=False)
+        steps = pq.read_table(Path(scratch) / "run" / "timeline" / "steps.parquet")
+        took = steps.column("end_ps").to_numpy() - steps.column("start_ps").to_numpy()
+        return float(took.max()) / 1e12
+
+
+def told(name: str, error: np.ndarray) -> None:
+    print(f"{name}: {len(error)} rows, mean of absolute errors {100 * np.abs(error).mean():.2f} %, largest "
+          f"{100 * np.abs(error).max():.1f} %, mean {100 * error.mean():+.1f} %", flush=True)  # fmt: skip
+
+
+def rows(steps: list[Transformer], measured: np.ndarray, machine: dict[str, Any], name: str) -> None:
+    found = []
+    for step, each in zip(steps, measured.tolist(), strict=True):
+        began = time.process_time()
+        predicted = replayed_s(step, machine)
+        found.append(predicted / each - 1)
+        print(f"tp {step.tp} pp {step.pp} dp {step.dp} micro batch {step.micro_batch} of {step.global_batch}, hidden "
+              f"{step.hidden}, {step.layers} layers: {1e3 * each:.1f} ms, predicted {1e3 * predicted:.1f} ms "
+              f"({100 * found[-1]:+.1f} %), {time.process_time() - began:.1f} CPU s", flush=True)  # fmt: skip
+    told(name, np.array(found))
+
+
+def main() -> None:
+    question, *more = sys.argv[1:]
+    found = fitted()
+    if question == "fit":
+        print(found.machine["node"]["framework"])
+        told("fitted, closed form", found.error[found.was_fitted])
+        told("others, closed form", found.error[~found.was_fitted])
+    elif question == "single":
+        chosen = np.flatnonzero(~found.was_fitted)[:: int(more[0]) if more else 1]
+        rows([found.steps[at] for at in chosen.tolist()], found.measured_s[chosen], found.machine, "others, replayed")
+    else:
+        machine = copy.deepcopy(found.machine)
+        machine["network"]["nccl"]["nics"] = NICS
+        steps, measured = read_steps(DATA / "megatron_multi_node_3.6b.csv", RECOMPUTE)
+        rows(list(steps), measured, machine, "64 GPUs, replayed")
+
+
+if __name__ == "__main__":
+    main()
