@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs, percent
 from manyscale.runner.run.extrapolation.roles.families import Span
 from manyscale.runner.run.extrapolation.roles.layout import dimensions_meant
 from manyscale.runner.run.extrapolation.roles.result import Scaled
@@ -82,12 +82,14 @@ def _listed(texts: list[str]) -> str:
 def _speed_notes(found: Scaled) -> list[Note]:
     known = [speed for speed in found.speeds if speed.spread.is_known]
     if not known or found.wanted.spread == "none":
-        why = "no role was traced on two ranks" if not known else "no spread is asked for"
+        why = "the trace has no times of two like ranks" if not known else "no spread is asked for"
         text = f"{why}: new ranks are as fast as those that they take after, and none is slower than the slowest traced"
         return [changes("spread-unknown", text, errs=Errs.short)]
     measured = "; ".join(
-        f"{speed.what} times of like ranks differ by {100 * speed.spread.deviation:.2g} % (standard deviation, "
+        f"{speed.what} times of like ranks differ by {percent(speed.spread.deviation)} (standard deviation, "
         f"{speed.spread.num_ranks} ranks in {speed.spread.num_roles} roles)"
+        if speed.spread.deviation
+        else f"{speed.what} times of like ranks are equal"
         for speed in known
     )
     largest: dict[str, Straggler] = {}

@@ -110,29 +110,37 @@ def _stand_ins(workload: Workload, given: Mapping[int, int], path: str) -> np.nd
 
 
 def sequences(workload: Workload, families: Families) -> np.ndarray:
-    """int64[ranks]: a number that is equal for ranks with equal sequences of operations, whatever their sizes and
-    times. O(rows)."""
-    operations = [workload.column("operations", name) for name in ("kind", "tag")]
+    """int64[ranks]: a number that is equal for ranks with equal sequences of operations, whatever their sizes, times
+    and tags, and by which numbers they know streams and events. O(rows)."""
+    operations = [workload.column("operations", "kind")]
     operations.append(families.of_communicator[workload.column("operations", "communicator_id")])
     has_peer = workload.column("operations", "peer") >= 0
     operations.append(has_peer)
     given = [
-        workload.column("gpu_operations", name)
-        for name in ("operation_id", "kind", "stream", "event", "device", "thread", "kernel_id")
+        workload.column("gpu_operations", name) for name in ("operation_id", "kind", "device", "thread", "kernel_id")
     ]
+    numbered = [workload.column("gpu_operations", name) for name in ("stream", "event")]
     numbers: dict[bytes, int] = {}
     found = np.empty(workload.num_ranks, np.int64)
     tables: list[tuple[np.ndarray, np.ndarray]] = [
         (workload.rank_offsets, np.column_stack(operations).astype(np.int32)),
-        (offsets(workload, "gpu_operations"), np.column_stack(given).astype(np.int64)),
+        (offsets(workload, "gpu_operations"), np.column_stack(given).astype(np.int32)),
     ]
     for rank in range(workload.num_ranks):
         state = hashlib.blake2b(digest_size=16)
         for bounds, rows in tables:
             state.update(np.ascontiguousarray(rows[bounds[rank] : bounds[rank + 1]]).data)
             state.update(b"|")
+        for column in numbered:
+            state.update(_by_first_use(column[bounds[rank] : bounds[rank + 1]]).data)
         found[rank] = numbers.setdefault(state.digest(), len(numbers))
     return found
+
+
+def _by_first_use(numbers: np.ndarray) -> np.ndarray:
+    """int64[n]: the same with the first that occurs as 0, the next one that is another as 1, and so on."""
+    _, first, index = np.unique(numbers, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[index]
 
 
 def offsets(workload: Workload, level: str) -> np.ndarray:

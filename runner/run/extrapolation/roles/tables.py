@@ -32,6 +32,7 @@ from manyscale.runner.run.extrapolation.roles.sources import PEERS, Sources, new
 _COMMUNICATION: Final = int(GpuOperationKind.communication)
 _COMPUTE: Final = (int(PhaseKind.compute), int(PhaseKind.polled_compute))
 _PER_RANK: Final = ("steps", "traced_gpus", "dependencies", "iterations")
+_OF_THE_MODEL: Final = ("tp", "pp", "ep")  # dimensions that share the model among their ranks
 _AT_ONCE: Final = 1 << 20  # rows whose times are computed together
 
 
@@ -67,6 +68,7 @@ def tables(grid: Grid) -> dict[str, pa.Table]:
         "kernels": _kernels(grid),
         "communicators": _communicators(grid),
         "groups": _groups(grid),
+        "trained_models": _trained_models(grid),
         "phases": _phases(grid),
         "gpu_operations": _gpu_operations(grid),
         "operations": _operations(grid),
@@ -140,6 +142,22 @@ def _kernels(grid: Grid) -> pa.Table:
         table = table.set_column(
             at, table.schema.field(at), to_arrow(np.where(is_optimiser, values * ratio[0], values))
         )
+    return table
+
+
+def _trained_models(grid: Grid) -> pa.Table:
+    """More tensor parallel ranks, stages and experts make the model larger, all others what a step learns from."""
+    table = grid.workload.tables["trained_models"]
+    old = grid.traced.in_order(grid.layout.names)
+    larger = more = 1.0
+    for name, before, after in zip(old.names, old.sizes, grid.layout.sizes, strict=True):
+        if name.lower() in _OF_THE_MODEL:
+            larger *= after / before
+        else:
+            more *= after / before
+    for name, ratio in {"parameters": larger, "tokens": more, "flops": larger * more}.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), to_arrow(to_numpy(table.column(name)) * ratio))
     return table
 
 

@@ -63,6 +63,9 @@ class Step:
             {**gemm, "flops": 1e9, "bytes": 1e6},
             {**adam, "flops": 2.0**20 / shards, "bytes": 2.0**24 / shards},
         ]
+        share = self.sizes["tp"] * self.sizes["pp"]
+        model = {"model_name": "m", "precision": "fp16", "parameters": 1e6 * share, "tokens": 1e3 * self.sizes["dp"]}
+        self.tables["trained_models"] = [{**model, "flops": 6e9 * prod(self.sizes.values())}]
         made = {level: pa.Table.from_pylist(rows, SCHEMAS[level]) for level, rows in self.tables.items()}
         return Workload("step", prod(self.sizes.values()), made)
 
@@ -204,6 +207,7 @@ def test_a_longer_pipeline_has_more_stages_between() -> None:
     found = scaled("trace", Step({"tp": 2, "dp": 1, "pp": 3}).workload(), Wanted(groups={"tp": 2, "dp": 1, "pp": 6}))
     made, own = by_groups(found.workload), by_groups(Step({"tp": 2, "dp": 1, "pp": 6}).workload())
     assert made["operations"] == own["operations"]
+    assert made["trained_models"] == own["trained_models"]
     assert "pipeline-grown" in {note.code for note in found.workload.notes}
     with pytest.raises(UserError, match="2 places along pp, in which messages go"):
         grown(Step(EIGHT).workload(), groups={"pp": 4})
