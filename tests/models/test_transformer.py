@@ -18,6 +18,8 @@ from manyscale.models.transformer.times import TILES, Framework, kernel_ps, peak
 from manyscale.models.workload import KIND_NAMES, OperationKind, Workload
 from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.runner.predict.gpu.streams.given import given_of
+from manyscale.runner.predict.gpu.traced.meetings import stream_collectives
 from manyscale.runner.study.targets import build_machine, machine_file
 
 pytestmark = pytest.mark.theory
@@ -285,6 +287,15 @@ class TestWorkload:
             assert found.column("operations", "bytes")[chosen(found, K.allreduce, "tp")].sum() == 2 * 16 * (
                 34 * 2 * 128 * 256 + 3 * 4 * 128
             )
+
+    def test_a_replay_takes_as_much_of_either_half_of_a_sum(self, gpu):
+        """What is gathered of a member is what was scattered to it (ZeRO's two halves of an all-reduce)."""
+        found = made(gpu, dp=2, zero=1)
+        given = given_of(found)
+        of = stream_collectives(found, given, np.full(len(given), -1), by_model=True)
+        sizes = {K(kind).name: size for kind, size in zip(of.kind.tolist(), of.bytes.tolist(), strict=True)}
+        own = shaped().parameters_of_stage(0)
+        assert sizes == {"reduce_scatter": 2 * -(-own // 2), "allgather": 2 * -(-own // 2)}
 
     def test_names_of_kinds(self, gpu):
         assert set(made(gpu, tp=2, dp=2, zero=3).tables["operations"].column("kind").to_pylist()) <= set(

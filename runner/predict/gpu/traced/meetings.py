@@ -12,6 +12,7 @@ from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
 
+_SCATTERED = (int(OperationKind.reduce_scatter), int(OperationKind.ireduce_scatter))
 _UNEVEN = (int(OperationKind.alltoallv), int(OperationKind.ialltoallv))
 _MOST_NAMED = 8  # ranks of a message
 
@@ -20,9 +21,9 @@ _MOST_NAMED = 8  # ranks of a message
 class StreamCollectives:
     """``of_given`` int32[given]: the number of each row's collective, -1 for what is none. Of each: ``kind`` int8,
     ``communicator`` int32, which of its communicator's it is (``place`` int32), ``bytes`` int64 (the most of a member,
-    as the table of operations has them) and ``traced_ps`` int64, from the last member's arrival, -1: unknown.
-    ``members``: ranks of each communicator; ``names`` of those that have one; ``counts``: of an uneven all-to-all by
-    its number int64[members, members], the bytes from each to each."""
+    as the table of operations has them, of a reduce-scatter its own part) and ``traced_ps`` int64, from the last
+    member's arrival, -1: unknown. ``members``: ranks of each communicator; ``names`` of those that have one;
+    ``counts``: of an uneven all-to-all by its number int64[members, members], the bytes from each to each."""
 
     of_given: np.ndarray
     kind: np.ndarray
@@ -87,7 +88,7 @@ def stream_collectives(workload: Workload, given: Given, traced_ps: np.ndarray, 
     row = given.row[mine]
     _check_kinds(kind[row], leader, number, rank, of, place, names)
     size, took = np.zeros(len(leader), np.int64), np.full(len(leader), np.iinfo(np.int64).max)
-    np.maximum.at(size, number, workload.column("operations", "bytes")[row])
+    np.maximum.at(size, number, _sizes(workload, row))
     np.minimum.at(took, number, np.where(traced_ps[mine] >= 0, traced_ps[mine], -1))
     of_given = np.full(len(given), -1, np.int32)
     of_given[mine] = number
@@ -96,6 +97,19 @@ def stream_collectives(workload: Workload, given: Given, traced_ps: np.ndarray, 
         of_given, kind[row[leader]], of[leader].astype(np.int32), place[leader].astype(np.int32), size, took, members,
         names, counts,
     )  # fmt: skip
+
+
+def _sizes(workload: Workload, row: np.ndarray) -> np.ndarray:
+    """int64[rows]: bytes of operations, of a reduce-scatter a member's own part."""
+    found = workload.column("operations", "bytes")[row]
+    scattered = np.isin(workload.column("operations", "kind")[row], _SCATTERED)
+    if not scattered.any():
+        return found
+    bounds, values = workload.lists("operations", "receive_counts")
+    before = np.concatenate(([0], np.cumsum(values, dtype=np.int64)))
+    whole, parts = before[bounds[row + 1]] - before[bounds[row]], bounds[row + 1] - bounds[row]
+    part = np.where(parts > 0, -(-whole // np.maximum(parts, 1)), workload.column("operations", "receive_bytes")[row])
+    return np.where(scattered, part, found)
 
 
 def _counts(
