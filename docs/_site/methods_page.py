@@ -13,6 +13,8 @@ CHAPTERS: Final = {
         "models/network/latency_bandwidth.py", "models/network/loggops/model.py", "models/network/dimemas/model.py",
         "models/network/flow/model.py", "models/machine/topology.py", "models/network/collectives/rules.py",
         "models/network/collectives/formulas.py", "models/machine/storage.py", "models/network/calibration.py",
+        "models/network/nccl/tuner.py", "models/network/nccl/graphs.py", "models/network/nccl/rings.py",
+        "models/network/nccl/uses.py", "models/network/nccl/tables.py", "runner/run/calibration/nccl.py",
     ),
     "Inside nodes": (
         "models/node/scheduler/scheduler.py", "models/node/detailed.py", "models/node/core/kernel.py",

@@ -12,12 +12,14 @@ from manyscale.models.machine import Machine, Network, Node
 from manyscale.models.machine.blocks import Extensible
 from manyscale.models.spelling import closest, unknown
 from manyscale.runner.errors import UserError, WrongKeyError
+from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.problems import load_yaml, wrong_key
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.shipped import shipped_targets as shipped_targets
 from manyscale.runner.study import dimemas_cfg
 from manyscale.runner.study.schema import Study, parse_study
 
+_NVLINK = ("network", "nccl", "nvlink")
 MachineFile: TypeAlias = tuple[str, dict[str, Any]]  # its path, and what it holds
 
 
@@ -71,7 +73,25 @@ def machine_file(name: str, beside: Path | None) -> MachineFile:
     content = dimemas_cfg.read(path) if dimemas_cfg.can_read(path) else load_yaml(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: a machine is a mapping of keys (schema, name, nodes, node, network, ...)")
-    return str(path), content
+    return str(path), _with_link_matrix(content, path)
+
+
+def _with_link_matrix(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """With the text of the file that `network.nccl.nvlink.topology_file` names, beside the machine's. Raises
+    UserError."""
+    inner: Any = content
+    for key in _NVLINK:
+        inner = inner.get(key) if isinstance(inner, Mapping) else None
+    if not isinstance(inner, Mapping) or not isinstance(inner.get("topology_file"), str):
+        return content
+    file = path.parent / inner["topology_file"]
+    try:
+        text = refuse_special(file).read_text(errors="replace")
+    except OSError as error:
+        raise WrongKeyError(str(path), f"{'.'.join(_NVLINK)}.topology_file", f"{file}: {error.strerror}") from None
+    link = {key: value for key, value in inner.items() if key != "topology_file"} | {"topology": text}
+    network = content["network"]
+    return {**content, "network": {**network, "nccl": {**network["nccl"], "nvlink": link}}}
 
 
 def build_machine(content: Mapping[str, Any], place: str) -> Machine:

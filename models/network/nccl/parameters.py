@@ -41,12 +41,15 @@ class NvMesh(Strict):
     """`mesh`: between pairs of GPUs."""
     link_ps_per_byte: PsPerByte = Field(alias="link_bandwidth")
     """What one NVLink carries, in each direction."""
-    topology: str
-    """Which GPUs are joined by how many links: what `nvidia-smi topo -m` prints, or NCCL's topology in XML, or with
-    `topology: {file: NAME}` the file that holds it, beside the target's."""
+    topology: str = ""
+    """Which GPUs are joined by how many links: what `nvidia-smi topo -m` prints, or NCCL's topology in XML."""
+    topology_file: str | None = None
+    """In its place the file that holds it, beside that of the target."""
 
     @model_validator(mode="after")
     def _is_readable(self) -> NvMesh:
+        if self.topology_file is not None:  # who reads targets puts its content into topology
+            raise ValueError("topology_file: only a target's own file may name one; write topology here")
         if not self.lanes.any():
             raise ValueError("topology: no NVLink joins two GPUs; leave nvlink out")
         return self

@@ -19,7 +19,7 @@ from manyscale.models.network.nccl.rings import find_rings, lanes_used
 from manyscale.models.workload.operation_tables import OperationKind
 
 K = OperationKind
-# nvidia-smi topo -m of a DGX-1 with V100, as published beside measurements (tests/validation/ai/RESULTS.md)
+# nvidia-smi topo -m of a DGX-1 with V100, as published beside measurements (tests/validation/ai/RESULTS-NCCL.md)
 DGX1 = """\
 \tGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\tCPU Affinity
 GPU0\tX\tNV1\tNV1\tNV2\tSYS\tSYS\tNV2\tSYS\t0-19,40-59

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import yaml
 
 from manyscale.models.network.nccl.fabric import Fabric
+from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.study.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets, target_named
 
 CLUSTERS = {"dgx1-v100": "v100", "dgx-a100": "a100", "dgx-h100": "h100", "p4de": "a100", "p5": "h100"}
 OF_DRIVER = ("names", "start_latency", "stream_gap")
@@ -40,3 +44,17 @@ def test_links_carry_what_data_sheets_say(name: str, nvlink: float, network: flo
     nics = rate[fabric.first_nic : fabric.first_pod : 2]
     assert nics.sum() / fabric.num_nodes * 8 == pytest.approx(network)
     assert len(np.unique([fabric.link_name(link) for link in range(fabric.num_links)])) == fabric.num_links
+
+
+def test_a_target_may_name_the_file_of_its_link_matrix(tmp_path: Path) -> None:
+    content = load_yaml(shipped_targets()["dgx1-v100"])
+    link = content["network"]["nccl"]["nvlink"]
+    (tmp_path / "topo.txt").write_text(link.pop("topology"))
+    link["topology_file"] = "topo.txt"
+    (tmp_path / "ours.yaml").write_text(yaml.safe_dump(content))
+    machine, resolved = target_named(str(tmp_path / "ours.yaml"))
+    assert Fabric.of(machine).num_links == Fabric.of(target_named("dgx1-v100")[0]).num_links  # type: ignore[union-attr]
+    assert resolved["network"]["nccl"]["nvlink"]["topology"].splitlines()[0].split()[0] == "GPU0"
+    (tmp_path / "topo.txt").unlink()
+    with pytest.raises(UserError, match=r"topology_file: .*topo\.txt"):
+        target_named(str(tmp_path / "ours.yaml"))
