@@ -76,10 +76,11 @@ SCHEMAS: Final = {
 
 
 def has_times(tables: Mapping[str, pa.Table]) -> bool:
-    """Whether a workload's ``tables`` tell what GPUs took for operations of streams."""
-    if tables["kernels"].num_rows:
-        return True
+    """Whether a workload's ``tables`` tell what GPUs do by kernels, times and steps, and not by instructions: one of
+    communications alone has steps."""
     operations = tables["gpu_operations"]
+    if tables["kernels"].num_rows or (operations.num_rows and tables["steps"].num_rows):
+        return True
     return operations.num_rows > 0 and int(to_numpy(operations.column("duration_ps")).max()) >= 0
 
 

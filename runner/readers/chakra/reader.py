@@ -13,7 +13,7 @@ What becomes of nodes
 - Collectives of one process group are the same operation in the order of each rank. ``comm_size`` is the input of a
   rank: for an all-gather its part, for a reduce-scatter and an all-to-all the whole (as ASTRA-sim counts).
 - Memory nodes are copies between the host and the GPU.
-- ``num_ops`` and ``tensor_size`` of kernels are their operations, and the bytes that they move.
+- ``num_ops`` and ``tensor_size`` of kernels are their operations, of bf16 by assumption, and the bytes that they move.
 - Times are those of ``duration_micros``; starts decide an order only, as converters write 0.
 - Linked traces lose what orders streams among each other: then collectives wait for the kernel that was launched before
   them, as in PyTorch, and nothing waits for a collective.
@@ -42,6 +42,7 @@ from manyscale.runner.readers.chakra.operations import Counts, Kernels, RankMade
 from manyscale.runner.readers.stream_tables import groups_table, kernels_table, steps_table, stream_tables
 
 NAME: Final = "chakra"
+_ASSUMED_PRECISION: Final = "bf16"  # as training runs
 
 
 def read(path: Path) -> Workload:
@@ -138,7 +139,8 @@ def _kernels(kernels: Kernels) -> pa.Table:
     names = [name for name, _, _ in kernels.number]
     flops, size = (np.array([key[at] for key in kernels.number], np.float64) for at in (1, 2))
     flops[flops < 0] = size[size < 0] = np.nan
-    return kernels_table(names, [int(KernelClass.other)] * len(names), [""] * len(names), flops, size)
+    precisions = [_ASSUMED_PRECISION if value >= 0 else "" for value in flops.tolist()]
+    return kernels_table(names, [int(KernelClass.other)] * len(names), precisions, flops, size)
 
 
 def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]) -> list[Note]:
@@ -157,8 +159,8 @@ def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]
                 count=counts.without_stream),
         changes("kernels-of-no-time", f"{counts.zero} kernels take 0 us in the trace, which has whole microseconds",
                 count=counts.zero, errs=Errs.short),
-        informs("kernels-by-shape", f"{counts.shaped} kernels have no times: they take what their operations and bytes "
-                "make of the target", count=counts.shaped),
+        changes("kernels-by-shape", f"{counts.shaped} kernels have no times, but operations and bytes; these are taken "
+                f"to be of {_ASSUMED_PRECISION}, which the trace does not tell", count=counts.shaped),
         changes("streams-joined", f"{counts.ordered} communications wait for the kernel that was launched before them, "
                 "as in PyTorch, and nothing waits for them: the trace has lost what does", count=counts.ordered),
         changes("communication-unknown", f"{counts.typeless} communications tell no type or size: they take their "

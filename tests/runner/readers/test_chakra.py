@@ -95,7 +95,7 @@ def test_one_graph_in_each_schema(version, tmp_path):
     assert wait["stream"] == gather["stream"] != launch["stream"]
     assert (gather["call"], gather["receive_bytes"]) == ("allgather", 4096)
     assert workload.tables["kernels"].to_pylist()[0] == {
-        "kernel_name": "n", "kernel_class": 0, "precision": "", "flops": 1000.0, "bytes": 64.0,
+        "kernel_name": "n", "kernel_class": 0, "precision": "bf16", "flops": 1000.0, "bytes": 64.0,
     }  # fmt: skip
     assert ("run-times-assumed" in codes(workload)) == (version != "0.0.4")
 

@@ -70,6 +70,16 @@ def kernel_ratios(workload: Workload, traced: Gpu, target: Gpu) -> np.ndarray:
     return np.where(np.isfinite(found), found, ratio)
 
 
+def roofline_ps(workload: Workload, gpu: Gpu) -> np.ndarray:
+    """float64[kernels]: what each takes whose operations or bytes are known, at the GPU's peak of its precision and the
+    bandwidth of its DRAM; NaN of others."""
+    flops, moved = (workload.column("kernels", name) for name in ("flops", "bytes"))
+    names = workload.tables["kernels"].column("precision").to_pylist()
+    peak = {name: peak_flops(gpu, name) for name in set(names)}
+    of_peak = np.array([peak[name] for name in names])
+    return np.fmax(flops / of_peak * 1e12, moved * gpu.dram.bandwidth_ps_per_byte)
+
+
 def copy_ratio(traced: Gpu, target: Gpu) -> tuple[float, float]:
     """Of copies between host and GPU, and of what stays in the GPU's memory."""
     inside = target.dram.bandwidth_ps_per_byte / traced.dram.bandwidth_ps_per_byte

@@ -12,9 +12,9 @@ from manyscale.models.gpu.device.program import Given
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.models.workload.notes import Note, changes
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
-from manyscale.runner.predict.gpu.traced.scaling import copy_ratio, gpu_named, kernel_ratios
+from manyscale.runner.predict.gpu.traced.scaling import copy_ratio, gpu_named, kernel_ratios, roofline_ps
 
 _G: Final = GpuOperationKind
 _WITH_HOST: Final = (int(_G.copy_to_device), int(_G.copy_to_host))
@@ -47,6 +47,12 @@ def on_target(workload: Workload, given: Given, kernel: np.ndarray, duration_ps:
     of_rank = _gpu_of_ranks(workload, names)
     every = sorted(set(names))
     takes, notes, scaled = duration_ps, [], []
+    shaped = (given.kind == _G.launch) & (duration_ps < 0) & (kernel >= 0)
+    if shaped.any():
+        roofline = roofline_ps(workload, gpu)[np.maximum(kernel, 0)]
+        shaped &= np.isfinite(roofline)
+        takes = np.where(shaped, np.rint(np.where(shaped, roofline, 0.0)).astype(np.int64), takes)
+        notes.append(_shaped(int(np.count_nonzero(shaped))))
     unknown = [name for name in every if name not in gpu.names and gpu_named(name) is None]
     for name in every:
         if name in gpu.names or name in unknown:
@@ -61,11 +67,19 @@ def on_target(workload: Workload, given: Given, kernel: np.ndarray, duration_ps:
         scaled.append((name, int(np.count_nonzero(mine & (given.kind == _G.launch)))))
     if scaled:
         notes.append(_scaled(scaled))
-    if unknown or not every:
+    if unknown or (not every and np.any(duration_ps >= 0)):
         what = ", ".join(unknown) or "the GPU of the trace"
         text = f"kernels and copies take their traced times: no target says that its GPU is {what} (node.gpu.names)"
         notes.append(changes("kernels-as-traced", text))
     return Traced(takes, tuple(notes), bool(every) and all(name in gpu.names for name in every))
+
+
+def _shaped(count: int) -> Note:
+    text = (
+        f"{count:,} launches have no times: they take what their operations and bytes need at the peak of the target's "
+        "units and the bandwidth of its DRAM"
+    )
+    return changes("kernels-at-peak", text, count=count, errs=Errs.short)
 
 
 def _scaled(scaled: Sequence[tuple[str, int]]) -> Note:

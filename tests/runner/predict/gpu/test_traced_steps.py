@@ -254,3 +254,18 @@ def test_a_network_that_the_study_changes_has_its_collectives_modelled(run):
     """auto: MEASURED is a change of the target's network."""
     rows = run(reduced(40 * US), network=MEASURED).collectives.to_pylist()
     assert {row["end_ps"] // US for row in rows} == {43}
+
+
+@pytest.mark.theory
+def test_kernels_without_times_take_what_the_roofline_says(run):
+    """V100: 125 TFLOP/s at fp16 (640 tensor cores, 8 x 64 multiply-adds a cycle, 1.53 GHz) and 900 GB/s."""
+    steps = Steps()
+    steps.launch(0, -1, name="busy", precision="fp16", flops=1.25e12, moves=9e6)
+    steps.launch(0, -1, name="moving", precision="fp16", flops=1.25e6, moves=9e9)
+    last = steps.mark(0)
+    steps.step(0, 0, last, last)
+    result = run(steps)
+    (busy,), (moving,) = (streams(result)[0, name] for name in ("busy", "moving"))
+    assert busy[1] - busy[0] == pytest.approx(10_000, rel=0.02)
+    assert moving[1] - moving[0] == pytest.approx(10_000, rel=0.02)
+    assert {"kernels-at-peak"} <= {note.code for note in result.notes}
