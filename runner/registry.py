@@ -21,6 +21,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "accelsim": "manyscale.runner.readers.accelsim",  # before one whose lists may name any file
         "simgrid-ti": "manyscale.runner.readers.simgrid_ti",
         "chakra": "manyscale.runner.readers.chakra",
+        "nsys": "manyscale.runner.readers.nsys",
         "simai": "manyscale.runner.readers.simai",
         "goal": "manyscale.runner.readers.goal",
         "dimemas": "manyscale.runner.readers.dimemas",

@@ -12,6 +12,7 @@ from pathlib import Path
 import chakra_files
 import cuda_records
 import kineto_traces
+import nsys_files
 import numpy as np
 
 from manyscale.runner import shipped
@@ -170,6 +171,7 @@ SAMPLES: dict[str, Callable[[Path], Path]] = {
     "cuda": cuda_records.write,
     "simgrid-ti": simgrid,
     "chakra": chakra_files.sample,
+    "nsys": nsys_files.sample,
     "simai": text("w.txt", SIMAI),
     "goal": kept("goal/random_3.goal"),
     "dimemas": kept("dimemas/half-duplex-pair.dim.gz"),

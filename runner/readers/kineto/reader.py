@@ -36,9 +36,14 @@ def read(path: Path) -> Workload:
     traces = [trace_of(decoded(content, place), place) for place, content in contents(path, is_trace)]
     if not traces:
         raise UserError(f"{path}: holds no trace of Kineto's; give a folder of files .json or .json.gz, one a rank")
+    return workload_of(path, traces, NAME)
+
+
+def workload_of(path: Path, traces: list[Trace], source_format: str, told: Sequence[Note] = ()) -> Workload:
+    """The workload of traces of ranks, with notes that were ``told`` before. Raises UserError."""
     by_rank, world = _ranked(traces)
     ranks = [rank_of(trace, number) for number, trace in by_rank]
-    notes: list[Note] = []
+    notes: list[Note] = [*told]
     tell_sizes(path, ranks, notes)
     base = min(rank.trace.base_ns for rank in ranks)
     members = [_member(rank, base) for rank in ranks]
@@ -53,7 +58,7 @@ def read(path: Path) -> Workload:
     tables = tables_of(rank_rows, [each.members for each in groups], [each.name for each in groups])
     tables["kernels"] = table
     notes = [*_of_ranks(ranks), *_of_groups(ranks, world, meetings), *notes]
-    return Workload(path.resolve().name, len(ranks), tables, tuple(notes), NAME)
+    return Workload(path.resolve().name, len(ranks), tables, tuple(notes), source_format)
 
 
 def _ranked(traces: list[Trace]) -> tuple[list[tuple[int, Trace]], int]:

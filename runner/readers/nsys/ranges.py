@@ -1,0 +1,88 @@
+"""What ranges of NVTX tell: steps of a program, and collectives of NCCL with their sizes.
+
+NCCL marks each call of its interface by a range of its name (``ncclAllReduce``). What was sent stands in the range's
+payload, which exports write as JSON, or, where NCCL was changed to say it (ATLAHS, github.com/spcl/atlahs), in its
+text: ``ncclAllReduce(): commHash 0x1, stream 0x2, data_size 8388608, type_size 4, ...``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from manyscale.runner.readers.kineto.events import Args
+
+_STEP: Final = re.compile(r"(?:profiler_?step|step|iter(?:ation)?)[\s_#:=-]*(\d+)$", re.IGNORECASE)
+_CALL: Final = re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AllToAll|Send|Recv)\b")
+_NAMES: Final = {"bcast": "broadcast"}
+_TYPES: Final = {1: "char", 2: "half", 4: "float", 8: "double"}
+_WORD: Final = re.compile(r"(\w+) (0x[0-9a-fA-F]+|\d+)")
+_SIZES: Final = ("data_size", "message size [bytes]", "message size", "bytes", "size")  # of payloads, in lower case
+_GROUPS: Final = ("commhash", "nccl communicator id", "comm", "communicator")
+_PEERS: Final = ("receiver_rank", "sender_rank", "peer rank", "peer")
+
+
+@dataclass(frozen=True)
+class Range:
+    """``begin`` and ``end`` in ns; ``payload``: JSON as text, or None."""
+
+    begin: int
+    end: int
+    text: str
+    payload: Any
+
+
+def step_of(text: str) -> int | None:
+    """The number of a step, of a range that is one by its name: ``step 5``, ``iteration_12``, ``ProfilerStep#3``."""
+    found = _STEP.match(text.strip())
+    return int(found[1]) if found else None
+
+
+def collective_args(each: Range) -> Args | None:
+    """What a range of NCCL's tells of its collective, as Kineto's arguments of a kernel; None for other ranges."""
+    call = _CALL.match(each.text)
+    if call is None:
+        return None
+    told = {name.lower(): value for name, value in _WORD.findall(each.text)}
+    told |= _payload(each.payload)
+    name = call[1].lower()
+    size = _first(told, _SIZES)
+    width = int(told.get("type_size", 1) or 1)
+    args = Args(collective=_NAMES.get(name, name), group=_text(_first(told, _GROUPS)))
+    if size is not None:
+        width = width if width in _TYPES and int(size) % width == 0 else 1
+        args.in_elements, args.element_type = int(size) // width, _TYPES[width]
+    peer = _first(told, _PEERS)
+    if peer is not None and name in ("send", "recv"):
+        args.destination = args.source = int(peer)
+    return args
+
+
+def _payload(payload: Any) -> dict[str, Any]:
+    """Numbers of a payload, whatever they are nested in, by their names in lower case."""
+    if not isinstance(payload, str):
+        return {}
+    try:
+        content = json.loads(payload)
+    except (ValueError, RecursionError):
+        return {}
+    found: dict[str, Any] = {}
+    waiting = [content]
+    while waiting:
+        one = waiting.pop()
+        for name, value in one.items() if isinstance(one, dict) else ():
+            if isinstance(value, dict):
+                waiting.append(value)
+            elif isinstance(value, int | str) and re.fullmatch(r"(0x)?[0-9a-fA-F]+", str(value)):
+                found[str(name).lower()] = value
+    return found
+
+
+def _first(told: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((told[name] for name in names if name in told), None)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
