@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from manyscale.runner.api.answer import Answer, kept
 from manyscale.runner.api.folders import Folder, Output
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from manyscale.runner.run.calibration.nccl import NcclCalibration
     from manyscale.runner.run.calibration.network import NetworkCalibration
     from manyscale.runner.run.calibration.node import NodeCalibration
+    from manyscale.runner.run.calibration.training import TrainingCalibration
 
 MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
 _LEAST_CACHE: Final = 1024  # bytes
-_BASE, _NCCL_BASE = "laptop", "dgx-a100"
+_BASE, _GPU_BASE = "laptop", "dgx-a100"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -33,7 +34,7 @@ class CalibrateResult(Answer):
     ``found``: what was fitted or measured."""
 
     machine: Mapping[str, Any]
-    found: NetworkCalibration | NcclCalibration | NodeCalibration
+    found: NetworkCalibration | NcclCalibration | NodeCalibration | TrainingCalibration
     notes: Sequence[Note] = ()
     folder: Folder | None = None
 
@@ -44,7 +45,10 @@ class CalibrateResult(Answer):
     def facts(self) -> Mapping[str, str]:
         from manyscale.runner.run.calibration.nccl import NcclCalibration, mean_errors
         from manyscale.runner.run.calibration.network import NetworkCalibration
+        from manyscale.runner.run.calibration.training import TrainingCalibration, shares
 
+        if isinstance(self.found, TrainingCalibration):
+            return shares(self.found)
         if isinstance(self.found, NcclCalibration):
             return {table.name: _errors(mean_errors(table, table.after)) for table in self.found.tables}
         if isinstance(self.found, NetworkCalibration):
@@ -63,8 +67,10 @@ class CalibrateResult(Answer):
     @property
     def figures(self) -> Mapping[str, Any]:
         """The content of ``calibration.json``."""
-        from manyscale.runner.run.calibration import nccl, network, node
+        from manyscale.runner.run.calibration import nccl, network, node, training
 
+        if isinstance(self.found, training.TrainingCalibration):
+            return training.figures(self.found)
         if isinstance(self.found, nccl.NcclCalibration):
             return nccl.figures(self.found)
         if isinstance(self.found, network.NetworkCalibration):
@@ -72,14 +78,17 @@ class CalibrateResult(Answer):
         return node.figures(self.found)
 
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
-        rows = self.figures.get("measurements")
+        rows = self.figures.get("measurements", self.figures.get("steps"))
         return {} if not isinstance(rows, list) else {"measurements": lambda: _table(rows)}
 
     def _chart(self) -> Mapping[str, Any]:
         from manyscale.runner.report.figures import calibration
         from manyscale.runner.run.calibration.nccl import NcclCalibration
         from manyscale.runner.run.calibration.network import NetworkCalibration
+        from manyscale.runner.run.calibration.training import TrainingCalibration
 
+        if isinstance(self.found, TrainingCalibration):
+            return calibration.step_times(self.found)
         if isinstance(self.found, NcclCalibration):
             return calibration.collective_times(self.found)
         if isinstance(self.found, NetworkCalibration):
@@ -91,8 +100,11 @@ class CalibrateResult(Answer):
         from manyscale.runner.run import directory as rundir
         from manyscale.runner.run.calibration.nccl import NcclCalibration
         from manyscale.runner.run.calibration.network import NetworkCalibration
+        from manyscale.runner.run.calibration.training import TrainingCalibration
 
-        if isinstance(self.found, NcclCalibration):
+        if isinstance(self.found, TrainingCalibration):
+            page = calibration_page.training_page(self.found)
+        elif isinstance(self.found, NcclCalibration):
             page = calibration_page.nccl_page(self.found)
         elif isinstance(self.found, NetworkCalibration):
             page = calibration_page.network_page(self.found)
@@ -116,16 +128,21 @@ def calibrate(
     collective: str | None = None,
     gpus: int | None = None,
     nodes: int | None = None,
+    training: bool = False,
+    recompute: Literal["none", "selective", "full"] = "none",
+    every: int = 1,
     progress: Progress = False,
 ) -> CalibrateResult:
     """Make a target machine: its network from ``measurements`` (files of osu_latency and osu_bw, IMB PingPong, NetPIPE,
-    or CSV), with ``nccl`` its collectives of GPUs (the output of nccl-tests, or CSV of it), or with ``node`` caches,
-    memory and instructions of this node.
+    or CSV), with ``nccl`` its collectives of GPUs (the output of nccl-tests, or CSV of it), with ``training`` what a
+    framework reaches on its GPUs (one CSV of measured steps), or with ``node`` caches, memory and instructions of this
+    node.
 
-    ``base``: the machine whose network or node is replaced (default: laptop, of collectives dgx-a100). Of collectives:
-    ``collective``, ``gpus`` and ``nodes`` that took part, where the files do not tell. Of a node: ``quick``, in 10 s
-    and less exactly; ``core``, the CPU that is measured (default: the last); ``caches``, sizes that the system does not
-    say, such as {"L3": "32 MiB"}. Raises UserError.
+    ``base``: the machine whose network or node is replaced (default: laptop, of GPUs dgx-a100). Of steps:
+    ``recompute``, what their backward passes computed again; only each ``every``-th row is fitted, the others judge. Of
+    collectives: ``collective``, ``gpus`` and ``nodes`` that took part, where the files do not tell. Of a node:
+    ``quick``, in 10 s and less exactly; ``core``, the CPU that is measured (default: the last); ``caches``, sizes that
+    the system does not say, such as {"L3": "32 MiB"}. Raises UserError.
     """
     paths = [measurements] if isinstance(measurements, str | PathLike) else list(measurements)
     if node and paths:
@@ -141,17 +158,32 @@ def calibrate(
             measured = calibrate_node(fspath(base or _BASE), quick=quick, core=core, sizes=sizes, progress=show)
         return kept(CalibrateResult(measured.machine, measured), output, "calibration")
     if not paths:
-        what = "files of nccl-tests" if nccl else "measured ping-pongs, or --node to measure this node"
+        what = (
+            "files of nccl-tests"
+            if nccl
+            else "a table of measured steps"
+            if training
+            else "measured ping-pongs, or --node to measure this node"
+        )
         raise UserError(f"calibrate needs {what}")
     given = {"quick": quick or None, "core": core, "set": caches or None}
     for name, value in given.items():
         if value is not None:
             raise UserError(f"--{name} goes with --node")
+    if training:
+        from manyscale.runner.run.calibration.training import calibrate_training
+
+        if len(paths) > 1:
+            raise UserError(f"{paths[1]}: one table of measured steps is fitted at a time; give all rows in one")
+        of_steps = calibrate_training(Path(paths[0]), fspath(base or _GPU_BASE), recompute=recompute, every=every)
+        return kept(CalibrateResult(of_steps.machine, of_steps), output, "calibration")
+    if (recompute, every) != ("none", 1):
+        raise UserError("--recompute and --every go with measured steps: manyscale calibrate training FILE")
     if nccl:
         from manyscale.runner.run.calibration.nccl import calibrate_nccl
 
         measured_on = calibrate_nccl(
-            [Path(path) for path in paths], fspath(base or _NCCL_BASE), collective, gpus, nodes
+            [Path(path) for path in paths], fspath(base or _GPU_BASE), collective, gpus, nodes
         )  # fmt: skip
         return kept(CalibrateResult(measured_on.machine, measured_on), output, "calibration")
     for name, told in {"collective": collective, "gpus": gpus, "nodes": nodes}.items():

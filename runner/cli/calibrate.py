@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from manyscale.models.network.calibration import Calibration
     from manyscale.runner.run.calibration.nccl import NcclCalibration
     from manyscale.runner.run.calibration.node import NodeCalibration
+    from manyscale.runner.run.calibration.training import TrainingCalibration
 
 NCCL_TESTS = "nccl-tests"  # the word before files of it
+TRAINING = "training"  # the word before a table of measured steps
 
 
 def arguments(parser: Parser) -> None:
@@ -25,7 +27,8 @@ def arguments(parser: Parser) -> None:
         nargs="*",
         type=Path,
         help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV; or the word nccl-tests and then files "
-        "of nccl-tests (or CSV of them), for collectives of GPUs",
+        "of nccl-tests (or CSV of them), for collectives of GPUs; or the word training and then a CSV of measured "
+        "steps, for what a framework reaches on GPUs",
     )
     parser.add_argument("--node", action="store_true", help="measure caches, memory and instructions of this node")
     parser.add_argument("--quick", action="store_true", help="measure the node in 10 s, less exactly")
@@ -37,13 +40,21 @@ def arguments(parser: Parser) -> None:
     parser.add_former("--set", "--cache-size")
     parser.add_argument(
         "--base", metavar="NAME",
-        help="machine whose network (or, with --node, node) is replaced (default: laptop, of nccl-tests dgx-a100)",
+        help="machine whose network (or, with --node, node) is replaced (default: laptop, of GPUs dgx-a100)",
     )  # fmt: skip
     parser.add_argument(
         "--collective", metavar="KIND", help="of nccl-tests, where its files do not tell: allreduce, ..."
     )
     parser.add_argument("--gpus", type=int, metavar="N", help="of nccl-tests: GPUs that took part")
     parser.add_argument("--nodes", type=int, metavar="N", help="of nccl-tests: nodes that they were on")
+    parser.add_argument(
+        "--recompute", choices=["none", "selective", "full"], default="none",
+        help="of training: what backward passes computed again (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N",
+        help="of training: fit every N-th row, sorted by configuration; the others judge (default: 1)",
+    )  # fmt: skip
     add_output(parser, "runs/calibration-NNN")
     add_json(parser)
 
@@ -54,17 +65,23 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.api.machines import MACHINE, PLOT, calibrate
     from manyscale.runner.run.calibration.nccl import NcclCalibration
     from manyscale.runner.run.calibration.network import NetworkCalibration
+    from manyscale.runner.run.calibration.training import TrainingCalibration
 
     files = options.measurements
-    is_nccl = bool(files) and str(files[0]) == NCCL_TESTS
+    word = str(files[0]) if files else ""
+    is_nccl, is_training = word == NCCL_TESTS, word == TRAINING
     with progress_bar() as progress:
         made = calibrate(
-            files[1:] if is_nccl else files, options.output or NUMBERED, node=options.node, quick=options.quick,
-            core=options.core, caches=dict(_cache(text) for text in options.assignments), base=options.base,
-            nccl=is_nccl, collective=options.collective, gpus=options.gpus, nodes=options.nodes, progress=progress,
+            files[1:] if is_nccl or is_training else files, options.output or NUMBERED, node=options.node,
+            quick=options.quick, core=options.core, base=options.base,
+            caches=dict(_cache(text) for text in options.assignments),
+            nccl=is_nccl, collective=options.collective, gpus=options.gpus, nodes=options.nodes, training=is_training,
+            recompute=options.recompute, every=options.every, progress=progress,
         )  # fmt: skip
     show(options, made)
-    if isinstance(made.found, NcclCalibration):
+    if isinstance(made.found, TrainingCalibration):
+        _print_training(made.found)
+    elif isinstance(made.found, NcclCalibration):
         _print_nccl(made.found)
     elif isinstance(made.found, NetworkCalibration):
         _print_network(made.found.fit)
@@ -78,6 +95,15 @@ def _cache(text: str) -> tuple[str, str]:
     """``L3=32 MiB`` and so on."""
     name, _, size = text.partition("=")
     return name, size
+
+
+def _print_training(found: TrainingCalibration) -> None:
+    from manyscale.runner.run.calibration.training import content, shares
+
+    for name, value in content(found.framework).items():
+        print(f"{name:>18} {value}")
+    for name, text in shares(found).items():
+        print(f"{name}: {text}")
 
 
 def _print_nccl(found: NcclCalibration) -> None:

@@ -10,6 +10,7 @@ from manyscale.runner.report.figures.calibration import (
     network_times,
     node_bandwidth,
     node_latency,
+    step_times,
 )
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import LINE_COLOURS, axis
@@ -17,6 +18,7 @@ from manyscale.runner.report.text import binary_size, cards_html, duration, esca
 from manyscale.runner.run.calibration.nccl import NcclCalibration, mean_errors
 from manyscale.runner.run.calibration.network import NetworkCalibration
 from manyscale.runner.run.calibration.node import NodeCalibration
+from manyscale.runner.run.calibration.training import TrainingCalibration, content, shares
 
 
 def network_page(found: NetworkCalibration) -> str:
@@ -52,6 +54,17 @@ def network_page(found: NetworkCalibration) -> str:
         for number, part in enumerate(fit.classes, start=1)
     ]  # fmt: skip
     page.add("Classes of sizes", table(("class", "from", "to before", "time of its smallest"), rows))
+    return page.html()
+
+
+def training_page(found: TrainingCalibration) -> str:
+    """Measured and predicted steps, and what was fitted."""
+    told = shares(found)
+    page = Page("Calibration of training", f"{len(found.steps)} measured steps.")
+    page.add("", cards_html([(name, text, "relative errors") for name, text in told.items()], first=""))
+    page.add("Steps", page.chart("steps", "figure", 460, step_times(found), "predicted by measured time"))
+    rows = [(escape(name), escape(str(value))) for name, value in content(found.framework).items()]
+    page.add("node.framework", table(("key", "fitted"), rows))
     return page.html()
 
 

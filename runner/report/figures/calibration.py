@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from manyscale.runner.run.calibration.nccl import NcclCalibration
     from manyscale.runner.run.calibration.network import NetworkCalibration
     from manyscale.runner.run.calibration.node import NodeCalibration
+    from manyscale.runner.run.calibration.training import TrainingCalibration
 
 LEAST_SIZE: Final = 0.5  # bytes: where 0 B stands on a logarithmic axis
 
@@ -56,6 +57,22 @@ def collective_times(found: NcclCalibration) -> dict[str, Any]:
         data.append(line | {"x": size, "y": times.tolist()})
     layout = {
         "xaxis": axis("size in bytes", type="log"), "yaxis": axis("time (us)", type="log"), "showlegend": True,
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def step_times(found: TrainingCalibration) -> dict[str, Any]:
+    """Plotly's figure of predicted over measured times of steps, and the line on which they are equal."""
+    data: list[dict[str, Any]] = []
+    for number, (name, chosen) in enumerate((("fitted", found.was_fitted), ("left out of the fit", ~found.was_fitted))):
+        if chosen.any():
+            points = {"type": "scatter", "mode": "markers", "marker": {"size": 5, "color": LINE_COLOURS[number]}}
+            x, y = found.measured_s[chosen] * 1e3, found.predicted_s[chosen] * 1e3
+            data.append(points | {"name": name, "x": x.tolist(), "y": y.tolist()})
+    ends = [float(found.measured_s.min()) * 1e3, float(found.measured_s.max()) * 1e3]
+    data.append({"type": "scatter", "mode": "lines", "name": "equal", "x": ends, "y": ends, "line": {"color": GREY}})
+    layout = {
+        "xaxis": axis("measured (ms)", type="log"), "yaxis": axis("predicted (ms)", type="log"), "showlegend": True,
     }  # fmt: skip
     return {"data": data, "layout": layout}
 

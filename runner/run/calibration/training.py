@@ -174,10 +174,10 @@ def _fitted(steps: Sequence[Transformer], measured_s: np.ndarray, machine: Machi
     found = least_squares(
         residuals, (start - low) / (high - low), loss="soft_l1", f_scale=_SOFT, bounds=(0, 1), diff_step=2e-3
     )
-    return Framework.model_validate(_content(framework(found.x)))
+    return Framework.model_validate(content(framework(found.x)))
 
 
-def _content(framework: Framework) -> dict[str, Any]:
+def content(framework: Framework) -> dict[str, Any]:
     """As a machine file has it, to four digits."""
     found = {}
     for name, *_ in _FITTED:
@@ -188,7 +188,7 @@ def _content(framework: Framework) -> dict[str, Any]:
 
 
 def _machine(base: dict[str, Any], framework: Framework, path: Path, error: np.ndarray) -> dict[str, Any]:
-    node = {**base["node"], "framework": {**(base["node"].get("framework") or {}), **_content(framework)}}
+    node = {**base["node"], "framework": {**(base["node"].get("framework") or {}), **content(framework)}}
     text = (
         f"fitted to {len(error)} rows of {path.name}: mean of absolute errors {100 * np.abs(error).mean():.1f} %, "
         f"largest {100 * np.abs(error).max():.1f} %"
@@ -201,21 +201,32 @@ def _machine(base: dict[str, Any], framework: Framework, path: Path, error: np.n
     }
 
 
+def shares(found: TrainingCalibration) -> dict[str, str]:
+    """Errors of the rows that were fitted, and of the others, in words."""
+    parts = {"fitted": found.was_fitted, "left out of the fit": ~found.was_fitted}
+    return {
+        name: f"mean {100 * np.abs(found.error[chosen]).mean():.1f} %, largest "
+        f"{100 * np.abs(found.error[chosen]).max():.1f} % of {int(chosen.sum())} rows"
+        for name, chosen in parts.items()
+        if chosen.any()
+    }
+
+
 def figures(found: TrainingCalibration) -> dict[str, Any]:
     """The content of ``calibration.json``."""
-    shares = {}
+    errors = {}
     for name, chosen in (("fitted", found.was_fitted), ("held_out", ~found.was_fitted)):
         if chosen.any():
             error = np.abs(found.error[chosen])
-            shares[name] = {
+            errors[name] = {
                 "rows": int(chosen.sum()), "mean_absolute_error": float(error.mean()), "largest": float(error.max()),
             }  # fmt: skip
     rows = zip(
         found.steps, found.measured_s.tolist(), found.predicted_s.tolist(), found.was_fitted.tolist(), strict=True
     )
     return {
-        "framework": _content(found.framework),
-        **shares,
+        "framework": content(found.framework),
+        **errors,
         "steps": [
             {**step.model_dump(), "measured_s": measured, "predicted_s": predicted, "fitted": fitted}
             for step, measured, predicted, fitted in rows

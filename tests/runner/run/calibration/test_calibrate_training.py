@@ -1,0 +1,89 @@
+"""``manyscale calibrate training``: steps whose framework is known show it again; wrong tables are told in one line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyscale.models.transformer.shape import Transformer
+from manyscale.models.transformer.times import Framework
+from manyscale.runner.cli import main
+from manyscale.runner.run.calibration import training
+from manyscale.runner.study.targets import build_machine, target_named
+
+HEAD = [*training.COLUMNS, training.TIME]
+KNOWN = Framework(
+    matrix_efficiency=0.7, matrix_start=400, memory_efficiency=0.8, host_launch="20 us", host_collective="9 us",
+    host_message="800 us", host_tensor="30 us",
+)  # fmt: skip
+
+
+def table(path: Path, rows: list[list[object]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([HEAD, *rows])
+    return path
+
+
+def steps() -> list[Transformer]:
+    ways = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (2, 2, 2), (8, 1, 1), (1, 4, 2)]
+    return [
+        Transformer(layers=layers, hidden=hidden, heads=16, sequence=1024, global_batch=16, micro_batch=micro_batch,
+                    tp=tp, dp=dp, pp=pp)
+        for tp, dp, pp in ways for hidden in (1024, 4096) for layers in (12, 24) for micro_batch in (1, 4)
+    ]  # fmt: skip
+
+
+def measured(tmp_path: Path) -> Path:
+    """What the closed form says of them, with what is KNOWN."""
+    made = steps()
+    known = training.Steps(made)
+    _, content = target_named("dgx-a100", "test")
+    machine = build_machine(content, "dgx-a100")
+    gpu, peak = training._gpu(machine)
+    took = known.step_ps(gpu, peak, KNOWN, *training._collectives(known, machine)) / 1e9
+    rows = [[each.ranks, each.global_batch, each.micro_batch, each.hidden, each.heads, each.layers, each.sequence,
+             each.tp, each.dp, each.pp, ms] for each, ms in zip(made, took.tolist(), strict=True)]  # fmt: skip
+    return table(tmp_path / "steps.csv", rows)
+
+
+@pytest.mark.theory
+def test_what_is_known_is_found_again(tmp_path):
+    found = training.calibrate_training(measured(tmp_path), every=2)
+    assert np.abs(found.error).max() < 0.01
+    assert found.was_fitted.sum() == len(steps()) / 2
+    for name in ("matrix_efficiency", "matrix_start", "memory_efficiency", "host_launch_ps", "host_message_ps"):
+        assert getattr(found.framework, name) == pytest.approx(getattr(KNOWN, name), rel=0.1), name
+
+
+def test_the_command_writes_a_machine_that_has_it(tmp_path, capsys):
+    words = ["calibrate", "training", str(measured(tmp_path)), "-o", str(tmp_path / "machine")]
+    assert main(words) == 0
+    assert "fitted: mean" in capsys.readouterr().out
+    _, content = target_named(str(tmp_path / "machine" / "machine.yaml"), "test")
+    found = Framework.of(build_machine(content, "machine.yaml").node)
+    figures = json.loads((tmp_path / "machine" / "calibration.json").read_text())
+    assert found is not None
+    assert found.matrix_efficiency == figures["framework"]["matrix_efficiency"]
+    assert len(figures["steps"]) == len(steps())
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([], "has no rows; the first line names the columns"),
+        ([[1, 16, 1, 1024, 16, 12, 1024, 1, 1, 1, "quick"]], "steps.csv:2: could not convert string to float: 'quick'"),
+        ([[1, 16, 1, 1024, 16, 12, 1024, 2, 1, 1, 5.0]], "steps.csv:2: 1 GPUs of 2 ranks"),
+        ([[2, 15, 2, 1024, 16, 12, 1024, 1, 2, 1, 5.0]], "steps.csv:2: global_batch: 15 is no multiple"),
+        ([[1, 16, 1, 1024, 16, 12, 1024, 1, 1, 1, 5.0]] * 7, "7 rows are fitted; 7 parameters need more"),
+    ],
+)
+def test_wrong_tables_are_one_line(tmp_path, capsys, rows, told):
+    path = table(tmp_path / "steps.csv", rows)
+    assert main(["calibrate", "training", str(path), "-o", str(tmp_path / "machine")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert told in lines[0]
