@@ -51,7 +51,7 @@ class Taken:
         code = np.array([names.index(f"{each.algorithm} {each.protocol}") for each in found], np.int16)
         return {
             "collective_model_ps": self.demands.time_ps,
-            "collective_traced_ps": self.traced.collectives.traced_ps,
+            "collective_traced_ps": np.where(self.traced.is_priced, self.traced.collectives.traced_ps, -1),
             "collective_by_model": self.by_model.astype(np.uint8),
             "collective_way": code[self.demands.which] if len(found) else np.zeros(0, np.int16),
             "collective_way_names": np.frombuffer("\n".join(names).encode(), np.uint8),
@@ -88,7 +88,7 @@ def taken(
         messages = of_messages(between, source, destination, program.bytes, fabric)
     except ValueError as error:
         raise UserError(f"target: {error}") from None
-    by_model = ~known | (not traced.takes_traced)
+    by_model = ~known | ~traced.takes_traced
     takes = np.where(by_model, demands.time_ps, of.traced_ps)
     return Taken(traced, takes, by_model, demands, messages, fabric)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from manyscale.models.gpu.device.program import ASSUMED_START_PS, Given
 from manyscale.models.network.devices.model import VERSION
-from manyscale.models.workload import Workload
+from manyscale.models.workload import OperationKind, Workload
 from manyscale.models.workload.domain import APART, FEATURES, Domain
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, changes, informs
@@ -31,6 +31,7 @@ from manyscale.runner.predict.units import array_digest
 from manyscale.sampling.plan import Plan
 
 _G: Final = GpuOperationKind
+EXTRAPOLATED: Final = "extrapolated"  # format of workloads whose groups were filled up (runner/run/extrapolation/roles)
 
 
 class TracedKernels:
@@ -94,12 +95,21 @@ class TracedSource(PhaseSource):
         if self._cores.coupling(done) is not None:
             raise UserError(f"{self._case.study.workload.path}: calls MPI inside phases with tasks, beside its GPUs")
         content = array_digest(
-            np.array([self._workload.digest, str(self._gpu), str(self._takes_traced), str(self._has_nccl)])
+            np.array(
+                [
+                    self._workload.digest,
+                    str(self._gpu),
+                    str(self._takes_traced),
+                    str(self._has_nccl),
+                    str(self._lacks_ranks),
+                ]
+            )
         )
 
         def make() -> tuple[Any, ...]:
             given, traced = self._given, self._traced
-            of = TracedGiven(traced.takes_ps, self._collectives, self._takes_traced)
+            is_priced = self._is_priced
+            of = TracedGiven(traced.takes_ps, self._collectives, self._takes_traced | ~is_priced, is_priced)
             return given, [], device_rows(self._workload, given), NOTHING, of
 
         name = f"streams {content}"
@@ -157,6 +167,20 @@ class TracedSource(PhaseSource):
         every = len(np.unique(self._workload.column("traced_gpus", "rank"))) == self._workload.num_ranks
         return not self._has_nccl or (self._traced.is_same_gpu and every and not changed)
 
+    @property
+    def _lacks_ranks(self) -> bool:
+        """Whether groups may have members that were not traced."""
+        told = any(note.code == "ranks-missing" for note in self._workload.notes)
+        return told and self._workload.source_format != EXTRAPOLATED
+
+    @property
+    def _is_priced(self) -> np.ndarray:
+        """bool[collectives]: those of which a model can say what they take; others have traced times alone."""
+        of = self._collectives
+        alone = np.array([len(each) < 2 for each in of.members], np.bool_)[of.communicator]
+        unsized = (of.bytes == 0) & (of.kind != int(OperationKind.barrier))
+        return np.asarray((of.traced_ps < 0) | ~(alone | unsized | self._lacks_ranks))
+
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         launches = int(np.count_nonzero(self._given.kind == _G.launch))
         own = {
@@ -183,6 +207,13 @@ class TracedSource(PhaseSource):
         if not count:
             return []
         known = int(np.count_nonzero(of.traced_ps >= 0))
+        unpriced = int(np.count_nonzero(~self._is_priced)) if self._has_nccl else 0
+        if unpriced and not (self._takes_traced and self._traced.is_same_gpu):
+            text = (
+                f"{unpriced:,} of {count:,} collectives take the times of the trace: their sizes, or some of their "
+                "members, are not known, so that no model can say"
+            )
+            return [changes("collectives-unpriced", text, count=unpriced)]
         if self._takes_traced and known and not self._traced.is_same_gpu:
             text = (
                 f"{known:,} collectives take the times that they took on the GPUs of the trace: the target does not "

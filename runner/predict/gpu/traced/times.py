@@ -24,11 +24,13 @@ _INSIDE: Final = (int(_G.copy_on_device), int(_G.set))
 @dataclass(frozen=True)
 class TracedGiven:
     """Of what ranks give: ``takes_ps`` int64[given] on the target, -1 of what takes none or is not known, and the
-    collectives among it; ``takes_traced``: these take their traced times, as far as they are known."""
+    collectives among it; ``takes_traced`` bool[collectives]: those that take their traced times, as far as they are
+    known; ``is_priced`` bool[collectives]: those whose sizes and members are all known, so that a model can say."""
 
     takes_ps: np.ndarray
     collectives: StreamCollectives
-    takes_traced: bool
+    takes_traced: np.ndarray
+    is_priced: np.ndarray
 
 
 @dataclass(frozen=True)

@@ -269,3 +269,17 @@ def test_kernels_without_times_take_what_the_roofline_says(run):
     assert busy[1] - busy[0] == pytest.approx(10_000, rel=0.02)
     assert moving[1] - moving[0] == pytest.approx(10_000, rel=0.02)
     assert {"kernels-at-peak"} <= {note.code for note in result.notes}
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("ranks", "size"), [(1, 1_000_000), (2, 0)])
+def test_a_collective_that_no_model_can_price_takes_its_traced_time(run, ranks, size):
+    """Its other members were not traced, or its size is not told: the model would have it for nothing."""
+    steps = Steps(ranks, {"a": list(range(ranks))})
+    for rank in range(ranks):
+        steps.collective(rank, ALLREDUCE, size, "a", takes=40 * US, gap=2 * US)
+        steps.synchronize(rank)
+    result = run(steps, network=MEASURED, choice={"collectives": "model"})
+    assert {(row["start_ps"] // US, row["end_ps"] // US) for row in result.collectives.to_pylist()} == {(10, 50)}
+    assert [note.count for note in result.notes if note.code == "collectives-unpriced"] == [1]
+    assert "nccl.model_ratio" not in result.statistics
