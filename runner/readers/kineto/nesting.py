@@ -28,5 +28,5 @@ def _innermost(number: np.ndarray, begin: np.ndarray, end: np.ndarray, time: np.
     order = np.argsort(level, kind="stable")
     keys = level[order] * (count + 1) + order
     place = order[np.maximum(np.searchsorted(keys, depth * (count + 1) + begun, "left") - 1, 0)]
-    is_in = (level[place] == depth) & (begin[place] <= time) & (time < end[place])
+    is_in = (begin[place] <= time) & (time < end[place])
     return np.where(is_in, number[place], -1)

@@ -16,6 +16,8 @@ from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import kineto
+from manyscale.runner.readers.kineto.nesting import innermost
+from manyscale.runner.readers.kineto.trace import Spans
 
 _US = 1_000_000
 _G = GpuOperationKind
@@ -414,3 +416,39 @@ def test_kernels_have_classes_and_operations(tmp_path: Path) -> None:
     assert (found[0]["flops"], found[0]["bytes"]) == (2 * 8 * 16 * 4, 4 * (8 * 16 + 16 * 4 + 8 * 4))
     assert found[1]["kernel_class"] == KernelClass.elementwise
     assert np.isnan(found[1]["flops"])
+
+
+def test_a_rank_that_begins_later_sleeps_first(tmp_path: Path) -> None:
+    for rank, late in enumerate((1_000_000, 1_000_030)):
+        made = Recorded(rank, 2)
+        made.operator("aten::add", late, 5)
+        made.launch(late + 10, late + 20, 5)
+        made.write(tmp_path / f"rank{rank}.json")
+    phases = kineto.read(tmp_path).tables["phases"].to_pylist()
+    own = [(each["rank"], each["operation_id"], each["kind"], each["duration_ps"] // _US) for each in phases]
+    assert own == [(0, 0, 0, 15), (1, 0, 1, 30), (1, 0, 0, 15)]
+
+
+def test_what_encloses_is_the_innermost() -> None:
+    """Against a search of all, on nested spans of two threads at random."""
+    random = np.random.default_rng(3)
+    spans: list[tuple[int, int, int]] = []
+
+    def nest(thread: int, begin: int, end: int) -> None:
+        while end - begin > 4:
+            first = begin + int(random.integers(0, 4))
+            last = min(end, first + 1 + int(random.integers(0, end - begin)))
+            spans.append((thread, first, last))
+            nest(thread, first, last)
+            begin = last
+
+    for thread in (0, 1):
+        nest(thread, 0, 120)
+    spans.sort(key=lambda each: (each[1], -each[2]))
+    thread, begin, end = np.array(spans).T
+    asked = np.array([(thread, time) for thread in (0, 1) for time in range(122)])
+    found = innermost(Spans(begin, thread, begin, end, [None] * len(spans)), asked[:, 0], asked[:, 1])
+    for (of, time), at in zip(asked.tolist(), found.tolist(), strict=True):
+        around = [(e - b, -b, i) for i, (t, b, e) in enumerate(spans) if t == of and b <= time < e]
+        shortest = min(around)[:2] if around else None
+        assert (None if at < 0 else (int(end[at] - begin[at]), -int(begin[at]))) == shortest
