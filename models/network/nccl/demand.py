@@ -111,7 +111,8 @@ def _timed(collective: str, size: int, placed: Placement, fabric: Fabric) -> tup
         if curve is not None and curve.table.nodes == 1 < placed.num_nodes:
             time += beyond_us(curve, size)
         elif curve is not None:
-            time, is_measured = from_table(curve, found, size), True
+            alike = curve.ring == group_of(placed, fabric).ring
+            time, is_measured = from_table(curve, found, size, has_its_channels=alike), True
             latency = min(latency, time)
         fabric.found[key] = way, latency, time, is_measured
     return fabric.found[key]  # type: ignore[return-value]
@@ -169,16 +170,17 @@ def _curve(collective: str, placed: Placement, fabric: Fabric) -> Curve | None:
             fabric.nccl.tables, collective, placed.num_members, placed.num_nodes,
             lambda table: table.gpus // table.nodes <= fabric.gpus_per_node,
         )  # fmt: skip
-        fabric.found[key] = None if table is None else Curve(table, _ways_of_table(table, fabric))
+        fabric.found[key] = None if table is None else _curve_of(table, fabric)
     return fabric.found[key]  # type: ignore[return-value]
 
 
-def _ways_of_table(table: Measured, fabric: Fabric) -> tuple[Way, ...]:
-    """Of the group that was measured: the first GPUs of the first nodes."""
+def _curve_of(table: Measured, fabric: Fabric) -> Curve:
+    """With what the tuner has for the group that was measured: the first GPUs of the first nodes."""
     home = fabric if fabric.num_nodes >= table.nodes else Fabric(fabric.nccl, fabric.gpus_per_node, table.nodes)
     each = table.gpus // table.nodes
     members = np.add.outer(np.arange(table.nodes) * fabric.gpus_per_node, np.arange(each)).ravel()
-    return _ways(table.collective, home.placement(members), home)
+    placed = home.placement(members)
+    return Curve(table, _ways(table.collective, placed, home), group_of(placed, home).ring)
 
 
 def _of_messages(

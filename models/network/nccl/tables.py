@@ -6,7 +6,9 @@ link busy for as long, and the difference of what their steps take beside:
     T(n, S) = T0(S r / r0) + L - L0
 
 with r, r0 the inverse bandwidths of the quickest algorithm for large messages and L, L0 the least latencies that the
-tuner has (tuner.py). On a switched node with rings that is equal bytes over each GPU's links, 2 (n - 1) / n S.
+tuner has (tuner.py). On a switched node with rings that is equal bytes over each GPU's links, 2 (n - 1) / n S. Where
+the two have other channels, as on a mesh, whose rings differ in number, what limits small messages does not go with the
+links, and the size is that at which the tuner has both take as long.
 Between two rows time is linear in size; below the first it falls as the tuner's, above the last it rises with size.
 
 A group on several nodes, where only groups of one node were measured, takes what the tuner has and what the measured
@@ -22,6 +24,7 @@ from math import log
 
 import numpy as np
 
+from manyscale.models.network.nccl.graphs import Graph
 from manyscale.models.network.nccl.parameters import Measured
 from manyscale.models.network.nccl.tuner import Way, quickest
 
@@ -30,10 +33,11 @@ _LARGE = 1 << 36  # bytes: nothing but bandwidth counts
 
 @dataclass(frozen=True)
 class Curve:
-    """A measured table and the ways that the tuner has for the group that was measured."""
+    """A measured table, and of the group that was measured the tuner's ways and the channels of its rings."""
 
     table: Measured
     ways: tuple[Way, ...]
+    ring: Graph
 
     @cached_property
     def excess(self) -> tuple[np.ndarray, np.ndarray]:
@@ -53,13 +57,31 @@ class Curve:
         return float(np.interp(size, sizes, times) - floor) / 1e6
 
 
-def from_table(curve: Curve, ways: tuple[Way, ...], size: float) -> float:
-    """What a collective of a group with ``ways`` takes in us for ``size`` bytes."""
+def from_table(curve: Curve, ways: tuple[Way, ...], size: float, *, has_its_channels: bool = True) -> float:
+    """What a collective of a group with ``ways`` takes in us for ``size`` bytes. ``has_its_channels``: as many, and as
+    fast, as the group that was measured."""
+    if not has_its_channels:
+        return _as_long(curve, quickest(ways, size).us(size))
     slope, measured_slope = _slope(ways), _slope(curve.ways)
     alike = size * slope / measured_slope if measured_slope else size
     extra = _least_latency(ways) - _least_latency(curve.ways)
     time = curve.us(alike)
     return time + extra if extra >= 0 else max(time + extra, time * 0.5)
+
+
+def _as_long(curve: Curve, time: float) -> float:
+    """What the measured collective takes at the size at which the tuner has it take ``time``, and in proportion where
+    it has no size that takes as little."""
+    least = quickest(curve.ways, 0.0).us(0.0)
+    if time <= least:
+        return curve.us(0.0) * time / least if least else curve.us(0.0)
+    low, high = 0.0, 1.0
+    while quickest(curve.ways, high).us(high) < time and high < _LARGE * 2.0**20:
+        high *= 2
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if quickest(curve.ways, middle).us(middle) < time else (low, middle)
+    return curve.us(high)
 
 
 def beyond_us(curve: Curve, size: float) -> float:

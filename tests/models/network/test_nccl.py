@@ -204,6 +204,21 @@ def test_a_measured_table_is_kept_and_other_counts_follow_it() -> None:
     assert other.time_ps == pytest.approx((555 + 8 * 0.6) * 1e6, rel=1e-6)
 
 
+def test_a_mesh_of_more_rings_takes_what_the_tuner_has_take_as_long() -> None:
+    """A table that is the tuner's own of 4 V100 x 1.5 gives 8 of them, with 6 rings for 4, 1.5 times the tuner's."""
+    plain = fabric_of(V100)
+    sizes = [1 << power for power in range(10, 31)]
+    times = [1.5 * demand(K.allreduce, size, np.arange(4), plain).time_ps for size in sizes]
+    table = {
+        "collective": "allreduce", "gpus": 4, "sizes": [f"{size} B" for size in sizes],
+        "times": [f"{round(time)} ps" for time in times],
+    }  # fmt: skip
+    fabric = fabric_of({**V100, "tables": [table]})
+    for size in (1 << 12, 1 << 20, 1 << 28):
+        expected = 1.5 * demand(K.allreduce, size, np.arange(8), plain).time_ps
+        assert demand(K.allreduce, size, np.arange(8), fabric).time_ps == pytest.approx(expected, rel=0.03)
+
+
 def test_what_nccl_has_not() -> None:
     assert collective_of(K.scan) is None
     assert collective_of(K.iallreduce) == "allreduce"
