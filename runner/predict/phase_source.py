@@ -202,6 +202,10 @@ class PhaseSource(Protocol):
         intervals where times follow from samples."""
         return of_run
 
+    def figures_of_replay(self, done: Done, replayed: Replayed) -> dict[str, Statistic]:
+        """Figures of the source that follow from the replay."""
+        return {}
+
     def core_use(self, done: Done, replayed: Replayed) -> CoreUse | None:
         """Where ranks have several cores, or a runtime system that takes time; None: one core each, which executes the
         program as long as its rank computes."""

@@ -353,7 +353,7 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
         figures |= critical_path.statistics(path, workload.num_ranks)
     makespan_ps = int(last_ps.max(initial=0))
     done = rounds.done(simulated.time_units, execution)
-    figures = point.source.figures(figures, done)
+    figures = point.source.figures(figures, done) | point.source.figures_of_replay(done, replayed)
     use = point.source.core_use(done, replayed)
     if use is not None:
         compute = results.compute_of_ranks(ranks, workload.num_ranks) if ideal_compute is None else ideal_compute

@@ -9,6 +9,9 @@ shares every unit that it does not change.
   POP's load balance has it.)
 * ``faster:LEVEL:NAME=N``: compute N times as fast, where LEVEL is ``region``, ``rank``, ``cluster`` (phase clusters, as
   ``manyscale clusters`` numbers them) or ``phase`` (RANK/INDEX, or ``*/INDEX`` for the INDEX-th phase of every rank).
+* ``slower:rank:NAME=N``: a rank whose compute and whose GPU's kernels take N times as long.
+* ``no-skew``: ranks of a training step enter it together. ``free-collectives``: what NCCL does takes no time once all
+  members are there. ``no-launch-latency``: streams begin what they are given at once.
 * ``KEY=VALUE``: any other key of the study, as --set has it.
 * ``base``: the study itself.
 """
@@ -37,12 +40,23 @@ _NO_LATENCY: Final = {("target", "network", *route, "latency"): "0 s" for route 
 _NO_TRANSFER: Final = {("target", "network", *route, "bandwidth"): "inf B/s" for route in _ROUTES}
 _NAMED: Final[dict[str, dict[tuple[str, ...], Any]]] = {
     BASE: {},
-    "ideal-network": {("model", "network"): "latency-bandwidth", **_NO_LATENCY, **_NO_TRANSFER},
+    "ideal-network": {
+        ("model", "network"): "latency-bandwidth",
+        ("gpu", "collectives"): "free",
+        **_NO_LATENCY,
+        **_NO_TRANSFER,
+    },
     "zero-latency": _NO_LATENCY,
     "infinite-bandwidth": _NO_TRANSFER,
     "perfect-balance": {("ipc_correction", "balance"): True},
+    "no-skew": {("gpu", "skew"): False},
+    "free-collectives": {("gpu", "collectives"): "free"},
+    "no-launch-latency": {
+        ("target", "node", "gpu", "start_latency"): "0 s",
+        ("target", "node", "gpu", "stream_gap"): "0 s",
+    },
 }
-_FURTHER: Final = ", faster:LEVEL:NAME=N and KEY=VALUE"
+_FURTHER: Final = ", faster:LEVEL:NAME=N, slower:rank:NAME=N and KEY=VALUE"
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,8 @@ def changes(text: object) -> tuple[Change, ...]:
         return tuple(Change(keys, value) for keys, value in _NAMED[text].items())
     if text.startswith("faster:"):
         return (_faster(text),)
+    if text.startswith("slower:"):
+        return _slower(text)
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
         raise UserError(f"what-if {text!r}: {hint(text, _NAMED, _FURTHER)}")
@@ -88,6 +104,18 @@ def _faster(text: str) -> Change:
         raise UserError(f"what-if {text!r}: {name!r} is not the number of a {level}")
     key: str | int = int(name) if level in ("rank", "cluster") else name
     return Change(("ipc_correction", _LEVELS[level], key), times, multiplies=True)
+
+
+def _slower(text: str) -> tuple[Change, ...]:
+    rank, equals, number = text.removeprefix("slower:rank:").rpartition("=")
+    try:
+        times = float(number)
+    except ValueError:
+        times = 0.0
+    if not text.startswith("slower:rank:") or not equals or not rank.isdigit() or not 0 < times < float("inf"):
+        raise UserError(f"what-if {text!r}: write slower:rank:NUMBER=N, for example slower:rank:3=1.2")
+    of_cores = Change(("ipc_correction", "ranks", int(rank)), 1 / times, multiplies=True)
+    return of_cores, Change(("gpu", "slower", int(rank)), times, multiplies=True)
 
 
 def table(sweep: pa.Table, axes: Sequence[str]) -> pa.Table:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from manyscale.models.workload.parameters import Count, Strict
+
+Rank = Annotated[int, Field(ge=0)]
+Factor = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
 class GpuChoice(Strict):
@@ -29,10 +34,15 @@ class GpuChoice(Strict):
     mps: bool = False
     """Whether launches of several ranks run on one GPU at the same time (NVIDIA's MPS). Without it the ranks take
     turns, launch by launch."""
-    collectives: Literal["auto", "traced", "model"] = "auto"
+    collectives: Literal["auto", "traced", "model", "free"] = "auto"
     """What collectives of NCCL take, behind the arrival of their last member, where the trace has times of kernels: the
-    `traced` time, or what the `model` of NCCL says (`network.nccl` of the target). `auto`: the traced one on the GPUs
-    that were traced, where the study changes nothing of the target's network, and without `network.nccl`."""
+    `traced` time, what the `model` of NCCL says (`network.nccl` of the target), or, `free`, nothing. `auto`: the traced
+    one on the GPUs that were traced, where the study changes nothing of the target's network, and without
+    `network.nccl`."""
+    skew: bool = True
+    """Whether ranks enter the first step as they were traced; without it all begin at once."""
+    slower: dict[Rank, Factor] = Field(default_factory=dict)
+    """Ranks whose kernels take so many times as long, by number: `{3: 1.2}`. Where the trace has times of kernels."""
     form: Literal["printed", "extended"] = "extended"
     """GPUMech as it was `printed`, or `extended` by queues."""
     representative: Literal["clustering", "max", "min"] = "clustering"

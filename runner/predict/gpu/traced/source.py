@@ -4,6 +4,7 @@ between their calls, and the replay finds all waits anew (models/network/devices
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -22,9 +23,11 @@ from manyscale.runner.predict.gpu.streams.given import device_rows, given_of, tr
 from manyscale.runner.predict.gpu.streams.joins import NETWORKS
 from manyscale.runner.predict.gpu.streams.overlaps import NOTHING
 from manyscale.runner.predict.gpu.streams.table import stream_table
+from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
+from manyscale.runner.predict.gpu.traced.scaling import peak_flops
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
-from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target
+from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target, slowed, without_skew
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
@@ -66,7 +69,11 @@ class TracedSource(PhaseSource):
         if case.traced is not case.workload:
             raise UserError(f"{study.workload.path}: a workload with times of kernels cannot be repeated")
         self._has_nccl = case.machine.network.has_block("nccl")
-        if study.options(GpuChoice).collectives == "model" and not self._has_nccl:
+        self._choice = study.options(GpuChoice)
+        wrong = [rank for rank in self._choice.slower if rank >= case.workload.num_ranks]
+        if wrong:
+            raise UserError(f"gpu.slower: rank {wrong[0]} is not one of the trace's {case.workload.num_ranks}")
+        if self._choice.collectives == "model" and not self._has_nccl:
             raise UserError(
                 f"gpu.collectives: model: {case.machine.name} does not say how NCCL communicates (network.nccl); "
                 "choose a target that does, or traced"
@@ -82,10 +89,11 @@ class TracedSource(PhaseSource):
         return self._cores.stages(done)
 
     def phase_times(self, done: Done) -> np.ndarray:
-        return self._cores.phase_times(done)
+        found = self._cores.phase_times(done)
+        return found if self._choice.skew else without_skew(self._workload, found)
 
     def content(self) -> list[str]:
-        return self._cores.content()
+        return [*self._cores.content(), *(["without skew"] if not self._choice.skew else [])]
 
     def fixed_phases(self) -> np.ndarray | None:
         return self._cores.fixed_phases()
@@ -102,14 +110,19 @@ class TracedSource(PhaseSource):
                     str(self._takes_traced),
                     str(self._has_nccl),
                     str(self._lacks_ranks),
+                    self._choice.model_dump_json(),
                 ]
             )
         )
 
         def make() -> tuple[Any, ...]:
             given, traced = self._given, self._traced
-            is_priced = self._is_priced
-            of = TracedGiven(traced.takes_ps, self._collectives, self._takes_traced | ~is_priced, is_priced)
+            takes_ps = slowed(traced.takes_ps, given, self._choice.slower)
+            collectives, takes_traced = self._collectives, self._takes_traced | ~self._is_priced
+            if self._choice.collectives == "free":
+                nothing = np.zeros_like(collectives.traced_ps)
+                collectives, takes_traced = replace(collectives, traced_ps=nothing), np.ones(len(nothing), np.bool_)
+            of = TracedGiven(takes_ps, collectives, takes_traced, self._is_priced)
             return given, [], device_rows(self._workload, given), NOTHING, of
 
         name = f"streams {content}"
@@ -121,7 +134,7 @@ class TracedSource(PhaseSource):
         return {
             "gpu": self._case.machine_content["node"]["gpu"],
             "num_gpus": machine.node.num_gpus,
-            "ranks_share": self._case.study.options(GpuChoice).mps,
+            "ranks_share": self._choice.mps,
         }
 
     @property
@@ -160,9 +173,9 @@ class TracedSource(PhaseSource):
     def _takes_traced(self) -> bool:
         """Whether collectives take traced times where these are known: as the study says, and else (auto) on the GPUs
         that were traced, where the study changes nothing of the network."""
-        chosen = self._case.study.options(GpuChoice).collectives
+        chosen = self._choice.collectives
         if chosen != "auto":
-            return chosen == "traced"
+            return chosen != "model"
         changed = any(key == "network" for key in self._case.study.target_overrides)
         every = len(np.unique(self._workload.column("traced_gpus", "rank"))) == self._workload.num_ranks
         return not self._has_nccl or (self._traced.is_same_gpu and every and not changed)
@@ -189,6 +202,12 @@ class TracedSource(PhaseSource):
         }
         return self._cores.figures(of_run, done) | own
 
+    def figures_of_replay(self, done: Done, replayed: Replayed) -> dict[str, Statistic]:
+        found = breakdown(self._workload, self._given.row, self._collectives, replayed.arrays)
+        precision = self._workload.tables["trained_models"].column("precision").to_pylist()
+        peak = peak_flops(self._gpu, precision[0]) if precision else None
+        return step_statistics(self._workload, found, replayed.arrays["end_ps"], peak)
+
     def notes(self, done: Done) -> Sequence[Note]:
         return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes()]
 
@@ -206,6 +225,8 @@ class TracedSource(PhaseSource):
         count = len(of)
         if not count:
             return []
+        if self._choice.collectives == "free":
+            return [changes("collectives-free", f"{count:,} collectives take no time (gpu.collectives)", count=count)]
         known = int(np.count_nonzero(of.traced_ps >= 0))
         unpriced = int(np.count_nonzero(~self._is_priced)) if self._has_nccl else 0
         if unpriced and not (self._takes_traced and self._traced.is_same_gpu):

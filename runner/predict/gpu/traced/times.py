@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from manyscale.models.gpu.device.program import Given
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.workload import Workload
+from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
@@ -82,6 +82,22 @@ def _shaped(count: int) -> Note:
         "units and the bandwidth of its DRAM"
     )
     return changes("kernels-at-peak", text, count=count, errs=Errs.short)
+
+
+def slowed(takes_ps: np.ndarray, given: Given, slower: Mapping[int, float]) -> np.ndarray:
+    """``takes_ps`` int64[given] where the launches of some ranks take so many times as long."""
+    found = takes_ps
+    for rank, times in slower.items():
+        mine = (given.rank == rank) & (given.kind == _G.launch) & (takes_ps >= 0)
+        found = np.where(mine, np.rint(takes_ps * times).astype(np.int64), found)
+    return found
+
+
+def without_skew(workload: Workload, phase_ps: np.ndarray) -> np.ndarray:
+    """``phase_ps`` int64[phases] where all ranks begin at once: a rank that enters later sleeps before its first
+    operation."""
+    enters = (workload.column("phases", "operation_id") == 0) & (workload.column("phases", "kind") == PhaseKind.sleep)
+    return np.where(enters, 0, phase_ps)
 
 
 def _scaled(scaled: Sequence[tuple[str, int]]) -> Note:

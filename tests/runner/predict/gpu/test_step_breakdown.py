@@ -1,0 +1,97 @@
+"""Where the time of GPUs goes in steps with traced times, and what-ifs about them, against what is worked out by hand.
+
+Two ranks on V100s whose streams begin what they are given at once. Each computes on stream 20 and communicates on
+stream 84.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_steps import US, Steps
+
+import manyscale
+from manyscale.models.workload import OperationKind
+from manyscale.runner.errors import UserError
+
+ALLREDUCE = OperationKind.allreduce
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., manyscale.RunResult]:
+    def of(steps: Steps, **keys: Any) -> manyscale.RunResult:
+        workload = steps.workload()
+        monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
+        gpu = {"start_latency": "0 us", "stream_gap": "0 us"}
+        target = {"name": "v100", "nodes": 1, "node": {"gpus": 4, "gpu": gpu}}
+        content = {"schema": 1, "workload": {"path": "steps"}, "target": target, **keys}
+        return manyscale.run(content, executor="local", cache=tmp_path, report=False)
+
+    return of
+
+
+def overlapped() -> Steps:
+    """Rank 1 enters 5 us later. Of rank 0: kernel 0 to 10, all-reduce given at 2, which begins at 7 with the other's,
+    until 27; a kernel from 20 to 23; and the host synchronises and computes 3 us more."""
+    steps = Steps(2, {"dp": [0, 1]})
+    for rank in (0, 1):
+        steps.sleep(rank, 5 * US * rank) if rank else None
+        first = steps.mark(rank)
+        steps.launch(rank, 10 * US, name="forward")
+        steps.collective(rank, ALLREDUCE, 4096, "dp", 20 * US, gap=2 * US)
+        steps.launch(rank, 3 * US, name="backward", gap=18 * US)
+        steps.synchronize(rank)
+        steps.step(rank, 7, first, steps.mark(rank, gap=3 * US))
+    return steps
+
+
+def figure(result: manyscale.RunResult, name: str) -> float:
+    return float(result.statistics[name].value)
+
+
+@pytest.mark.theory
+def test_the_parts_of_a_gpus_time_sum_to_the_step(run):
+    """Rank 0: computes 0 to 10 and 20 to 23, transfers 10 to 20 and 23 to 27, idles 27 to 30. Rank 1, 5 to 30: computes
+    5 to 15, transfers 15 to 25, computes 25 to 28; its host waits until then, and computes until 31."""
+    result = run(overlapped())
+    assert [(row["start_ps"] // US, row["end_ps"] // US) for row in result.steps.to_pylist()] == [(0, 30), (5, 31)]
+    parts = [figure(result, f"gpu.time.{name}") for name in ("compute", "exposed_transfer", "exposed_wait", "idle")]
+    assert parts == pytest.approx([13e-6, 12e-6, 0, 3e-6])
+    assert figure(result, "step.time") == pytest.approx(28e-6) == pytest.approx(sum(parts))
+    assert (figure(result, "step.longest"), figure(result, "step.whole")) == pytest.approx((30e-6, 31e-6))
+    assert figure(result, "group.dp.transfer") == pytest.approx(20e-6)
+    assert figure(result, "group.dp.wait") == pytest.approx(2.5e-6)  # rank 0 from 2 to 7, overlapped
+    assert figure(result, "group.dp.exposed") == pytest.approx(12e-6)
+    assert (figure(result, "group.dp.collectives"), figure(result, "group.dp.bytes")) == (1, 4096)
+
+
+@pytest.mark.theory
+def test_a_wait_that_nothing_hides_is_exposed(run):
+    steps = Steps(2, {"dp": [0, 1]})
+    for rank in (0, 1):
+        steps.collective(rank, ALLREDUCE, 4096, "dp", 20 * US, gap=(1 + 9 * rank) * US)
+    result = run(steps)
+    parts = [figure(result, f"gpu.time.{name}") for name in ("compute", "exposed_transfer", "exposed_wait", "idle")]
+    assert parts == pytest.approx([0, 20e-6, 4.5e-6, 5.5e-6])
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("gpu", "ends_us"),
+    [
+        ({}, [30, 31]),
+        ({"skew": False}, [26, 26]),  # all-reduce 2 to 22, backward 20 to 23, which the host waits for
+        ({"collectives": "free"}, [26, 31]),  # of rank 0 from 7 to 7
+        ({"slower": {1: 2.0}}, [30, 34]),  # rank 1: forward 5 to 25, backward 25 to 31
+    ],
+)
+def test_what_ifs_of_steps(run, gpu, ends_us):
+    assert [row["end_ps"] // US for row in run(overlapped(), gpu=gpu).steps.to_pylist()] == ends_us
+
+
+def test_a_rank_that_is_not_there_cannot_be_slower(run):
+    with pytest.raises(UserError, match=r"gpu\.slower: rank 2 is not one of the trace's 2"):
+        run(overlapped(), gpu={"slower": {2: 1.5}})
