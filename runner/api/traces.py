@@ -397,7 +397,8 @@ def extrapolate(
     with watched(progress) as show:
         for path in paths:
             show(len(read), len(paths), "reading")
-            read.append((path, read_choice(WorkloadChoice(path=path, format=format))))
+            missing: Literal["drop", "keep"] = "keep" if by_roles else "drop"
+            read.append((path, read_choice(WorkloadChoice(path=path, format=format, missing_ranks=missing))))
         show(0, 0, "extrapolating")
         found: Extrapolation | Scaled
         if by_roles:

@@ -14,7 +14,9 @@ class ReadOptions:
     the names of threads that are kept, and of methods in which a thread waits (profiles of call stacks). ``time``:
     which clock says how long a program computed (DUMPI: auto, cpu or wall). ``unequal_collectives``: what becomes of
     collectives that only some ranks call, in a format without communicators (simgrid-ti: infer, group or local).
-    ``ranks``: how many there are, where a trace does not say it (simai); 0: not given."""
+    ``ranks``: how many there are, where a trace does not say it (simai); 0: not given.
+    ``missing_ranks``: whether ranks of a job that were not traced are left out, and the others numbered anew (drop), or
+    are there without operations (keep; kineto)."""
 
     flop_rate: float = 1e9
     time_unit_ps: int = 1000
@@ -25,6 +27,7 @@ class ReadOptions:
     time: str = "auto"
     unequal_collectives: str = "infer"
     ranks: int = 0
+    missing_ranks: str = "drop"
 
 
 DEFAULT_OPTIONS: Final = ReadOptions()

@@ -84,6 +84,9 @@ class WorkloadChoice(Strict):
     unequal_collectives: Literal["infer", "group", "local"] = "infer"
     """Of a format without communicators, collectives that only some ranks call: groups where these can be told
     (`infer`), in any case (`group`), or each rank alone (`local`)."""
+    missing_ranks: Literal["drop", "keep"] = "drop"
+    """Whether ranks of a job that were not traced are left out (`drop`) or are there without operations, for others to
+    stand in for them (`keep`; `manyscale extrapolate --role`)."""
     ranks: Count | None = None
     """How many ranks there are, of a trace that does not say it, or says another number (SimAI's text)."""
     detail: str | None = None
@@ -106,5 +109,5 @@ class WorkloadChoice(Strict):
         return ReadOptions(
             parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches,
             threads=self.threads, idle=self.idle, time=self.time, unequal_collectives=self.unequal_collectives,
-            ranks=self.ranks or 0,
+            ranks=self.ranks or 0, missing_ranks=self.missing_ranks,
         )  # fmt: skip

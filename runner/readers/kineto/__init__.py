@@ -32,4 +32,4 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     itself."""
     from manyscale.runner.readers.kineto import reader
 
-    return reader.read(path)
+    return reader.read(path, keeps_missing=options.missing_ranks == "keep")

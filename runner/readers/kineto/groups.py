@@ -39,12 +39,14 @@ class Member:
 @dataclass(frozen=True)
 class Group:
     """``members``: indices of ranks, in the group's order; ``collectives`` of each member: which of its own, k-th by
-    k-th. ``size``: of all ranks of the group, traced or not; ``name``: what it is for, or what it is called."""
+    k-th. ``size``: of all ranks of the group, traced or not, and ``everyone``: these, by their numbers in the job,
+    as far as they are known; ``name``: what it is for, or what it is called."""
 
     name: str
     members: tuple[int, ...]
     collectives: np.ndarray  # int64[members, k]
     size: int
+    everyone: tuple[int, ...]
     is_assumed: bool
 
 
@@ -109,7 +111,13 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
         _leave_early(ranks, of, alone)
         _check_numbers(name, ranks, members, of)
         if of[members[0]]:
-            groups.append(Group(name, members, np.array([of[each] for each in members], np.int64), size, assumed))
+            everyone = tuple(ranks[each].number for each in members)
+            if not assumed:
+                everyone = key[1]  # type: ignore[assignment]
+            elif size == world:
+                everyone = tuple(range(world))
+            collectives = np.array([of[each] for each in members], np.int64)
+            groups.append(Group(name, members, collectives, size, everyone, assumed))
     groups.sort(key=lambda each: (each.members, int(each.collectives[0, 0])))
     for group in groups:
         _check(group, ranks)

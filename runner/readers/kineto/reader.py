@@ -19,6 +19,7 @@ from manyscale.runner.readers.kineto.files import contents, is_trace
 from manyscale.runner.readers.kineto.given import COMPLETES, Rows
 from manyscale.runner.readers.kineto.groups import Group, Meetings, Member, clock_offsets, meetings_of
 from manyscale.runner.readers.kineto.launches import with_kernels
+from manyscale.runner.readers.kineto.missing import with_missing
 from manyscale.runner.readers.kineto.rank import Rank, rank_of
 from manyscale.runner.readers.kineto.said import said_of
 from manyscale.runner.readers.kineto.sizes import RANK, tell_sizes
@@ -31,15 +32,18 @@ _ONE_CLOCK_PS: Final = 50_000_000  # by which ends of a collective differ at ran
 _ONE_JOB_NS: Final = 3_600 * 10**9  # windows of a job's ranks are not further apart
 
 
-def read(path: Path) -> Workload:
-    """The workload of all ranks at a path. Raises UserError."""
+def read(path: Path, *, keeps_missing: bool = False) -> Workload:
+    """The workload of all ranks at a path; with ``keeps_missing`` ranks of the job that were not traced are there, too,
+    and have no operations. Raises UserError."""
     traces = [trace_of(decoded(content, place), place) for place, content in contents(path, is_trace)]
     if not traces:
         raise UserError(f"{path}: holds no trace of Kineto's; give a folder of files .json or .json.gz, one a rank")
-    return workload_of(path, traces, NAME)
+    return workload_of(path, traces, NAME, keeps_missing=keeps_missing)
 
 
-def workload_of(path: Path, traces: list[Trace], source_format: str, told: Sequence[Note] = ()) -> Workload:
+def workload_of(
+    path: Path, traces: list[Trace], source_format: str, told: Sequence[Note] = (), *, keeps_missing: bool = False
+) -> Workload:
     """The workload of traces of ranks, with notes that were ``told`` before. Raises UserError."""
     by_rank, world = _ranked(traces)
     ranks = [rank_of(trace, number) for number, trace in by_rank]
@@ -57,8 +61,12 @@ def workload_of(path: Path, traces: list[Trace], source_format: str, told: Seque
     groups = meetings.groups
     tables = tables_of(rank_rows, [each.members for each in groups], [each.name for each in groups])
     tables["kernels"] = table
-    notes = [*_of_ranks(ranks), *_of_groups(ranks, world, meetings), *notes]
-    return Workload(path.resolve().name, len(ranks), tables, tuple(notes), source_format)
+    numbers_of = [rank.number for rank in ranks]
+    keeps_missing = keeps_missing and world > len(ranks)
+    if keeps_missing:
+        tables = with_missing(tables, numbers_of, world, [each.everyone for each in groups])
+    notes = [*_of_ranks(ranks), *_of_groups(ranks, len(ranks) if keeps_missing else world, meetings), *notes]
+    return Workload(path.resolve().name, world if keeps_missing else len(ranks), tables, tuple(notes), source_format)
 
 
 def _ranked(traces: list[Trace]) -> tuple[list[tuple[int, Trace]], int]:

@@ -18,6 +18,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers import kineto
 from manyscale.runner.readers.kineto.nesting import innermost
 from manyscale.runner.readers.kineto.trace import Spans
+from manyscale.runner.readers.options import ReadOptions
 
 _US = 1_000_000
 _G = GpuOperationKind
@@ -452,3 +453,14 @@ def test_what_encloses_is_the_innermost() -> None:
         around = [(e - b, -b, i) for i, (t, b, e) in enumerate(spans) if t == of and b <= time < e]
         shortest = min(around)[:2] if around else None
         assert (None if at < 0 else (int(end[at] - begin[at]), -int(begin[at]))) == shortest
+
+
+def test_ranks_that_were_not_traced_stay_in_their_groups(tmp_path: Path) -> None:
+    """The first of two ranks alone: left out, the group has one member; kept, the second one is there with nothing."""
+    (two_ranks(tmp_path) / "rank1.pt.trace.json").unlink()
+    left, kept = (kineto.read(tmp_path, ReadOptions(missing_ranks=choice)) for choice in ("drop", "keep"))
+    assert (left.num_ranks, kept.num_ranks) == (1, 2)
+    assert left.tables["communicators"]["members"].to_pylist()[1:] == [[0]]
+    assert kept.tables["communicators"]["members"].to_pylist()[1:] == [[0, 1]]
+    assert np.diff(kept.rank_offsets).tolist() == [left.num_operations, 0]
+    assert {note.code for note in left.notes} - {note.code for note in kept.notes} == {"ranks-missing"}

@@ -31,6 +31,7 @@ def test_defaults():
         "polls": "drop",
         "time": "auto",
         "unequal_collectives": "infer",
+        "missing_ranks": "drop",
         "ranks": None,
         "detail": None,
         "gpu_trace": None,

@@ -44,7 +44,9 @@ def scaled(path: str, workload: Workload, wanted: Wanted) -> Scaled:
     sources = find_sources(workload, traced, layout, families, wanted.stand_ins, path)
     speeds = find_speeds(workload, sources, wanted.spread, wanted.seed)
     optimiser = _optimiser(workload, layout, families)
-    keeps = np.array([_keeps_time(workload, layout, families, index) for index in range(len(families.families))])
+    keeps = np.array(
+        [_keeps_time(workload, layout, families, index, wanted) for index in range(len(families.families))]
+    )
     cpu, gpu = (speed.ratio for speed in speeds)
     grid = Grid(workload, traced, layout, families, sources, cpu, gpu, optimiser, keeps)
     slowest = tuple(stragglers(layout, families, speeds, wanted.spread))
@@ -105,12 +107,15 @@ def _optimiser(workload: Workload, layout: Layout, families: Families) -> np.nda
     return ratio
 
 
-def _keeps_time(workload: Workload, layout: Layout, families: Families, index: int) -> bool:
-    """Whether the groups of a family have as many members as in the trace, as far apart."""
+def _keeps_time(workload: Workload, layout: Layout, families: Families, index: int, wanted: Wanted) -> bool:
+    """Whether the groups of a family have as many members as in the trace, as far apart, and all of them were traced:
+    else what was measured holds the wait for those that were not."""
     family = families.families[index]
-    if family.grows:
+    members = members_of(workload)
+    own = [members[number] for number in np.flatnonzero(families.of_communicator == index).tolist()]
+    if family.grows or not set(wanted.stand_ins).isdisjoint(np.concatenate(own).tolist()):
         return False
-    traced = np.sort(members_of(workload)[int(np.argmax(families.of_communicator == index))])
+    traced = np.sort(own[0])
     one = family.member_table(layout)[0]
     return bool(np.array_equal(traced - traced[0], one - one[0]))
 

@@ -33,7 +33,7 @@ def notes(found: Scaled) -> tuple[Note, ...]:
         listed = _listed([f"{rank} as {other}" for rank, other in found.wanted.stand_ins.items()])
         count = len(found.wanted.stand_ins)
         said.append(
-            changes("ranks-stood-in", f"{count} ranks of the trace behave as others of it: {listed}", count=count)
+            changes("ranks-stood-in", f"not traced, they behave as others that were: ranks {listed}", count=count)
         )
     if grew:
         said += _speed_notes(found)

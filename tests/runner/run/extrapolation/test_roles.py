@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from kineto_traces import two_ranks
 
 from manyscale.models.workload import NO_RANK, NO_REQUEST, SCHEMAS, OperationKind, PhaseKind, Workload
 from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import workload_folder
+from manyscale.runner.readers import kineto, workload_folder
+from manyscale.runner.readers.options import ReadOptions
 from manyscale.runner.run.extrapolation.roles import scaled
 from manyscale.runner.run.extrapolation.roles.sizes import counts
 from manyscale.runner.run.extrapolation.roles.sizes import grown as grown_group
@@ -218,12 +220,28 @@ def test_another_rank_stands_in_for_one_that_is_missing() -> None:
     trace, whole = Step(EIGHT, missing=(3,)).workload(), Step(EIGHT).workload()
     with pytest.raises(UserError, match="has no operations of ranks 3; say after which rank each takes"):
         grown(trace, groups=EIGHT)
-    assert by_groups(grown(trace, groups=EIGHT, stand_ins={3: 2})) == by_groups(whole)
+    made, own = (by_groups(each) for each in (grown(trace, groups=EIGHT, stand_ins={3: 2}), whole))
+    assert without_times(made.pop("gpu_operations")) == without_times(own.pop("gpu_operations"))
+    assert made == own
     more = {**EIGHT, "dp": 4}
     made = by_groups(grown(trace, groups=more, stand_ins={3: 2}))
     assert made["operations"] == by_groups(Step(more).workload())["operations"]
     with pytest.raises(UserError, match="rank 0 would send rank 4 another number of messages"):
         grown(Step(EIGHT, missing=(4,)).workload(), stand_ins={4: 0}, groups=EIGHT)
+
+
+def test_the_other_rank_of_two_stands_in_with_all_that_is_known(tmp_path: Path) -> None:
+    """The profiler's trace of one rank of two: its collective's time holds the wait for the other, so that it becomes
+    the model's."""
+    (two_ranks(tmp_path) / "rank1.pt.trace.json").unlink()
+    trace = kineto.read(tmp_path, ReadOptions(missing_ranks="keep"))
+    made = grown(trace, stand_ins={1: 0})
+    rows = made.tables["operations"].to_pylist()
+    half = len(rows) // 2
+    assert rows[half:] == [row | {"rank": 1} for row in rows[:half]]
+    is_collective = made.column("gpu_operations", "kind") == G.communication
+    assert made.column("gpu_operations", "duration_ps")[is_collective].tolist() == [-1, -1]
+    assert "ranks-stood-in" in {note.code for note in made.notes}
 
 
 def test_a_group_of_one_grows() -> None:
