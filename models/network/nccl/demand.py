@@ -176,7 +176,9 @@ def _curve(collective: str, placed: Placement, fabric: Fabric) -> Curve | None:
 
 def _curve_of(table: Measured, fabric: Fabric) -> Curve:
     """With what the tuner has for the group that was measured: the first GPUs of the first nodes."""
-    home = fabric if fabric.num_nodes >= table.nodes else Fabric(fabric.nccl, fabric.gpus_per_node, table.nodes)
+    nccl, home = fabric.nccl.as_measured(table), fabric
+    if nccl is not fabric.nccl or fabric.num_nodes < table.nodes:
+        home = Fabric(nccl, fabric.gpus_per_node, max(table.nodes, fabric.num_nodes))
     each = table.gpus // table.nodes
     members = np.add.outer(np.arange(table.nodes) * fabric.gpus_per_node, np.arange(each)).ravel()
     placed = home.placement(members)

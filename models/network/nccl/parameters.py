@@ -113,6 +113,10 @@ class Measured(Strict):
     """The GPUs that take part."""
     nodes: Count = 1
     """The nodes that they are on, evenly."""
+    link_ps_per_byte: PsPerByte | None = Field(default=None, alias="link_bandwidth")
+    """What an NVLink of the measured machine carries, by default that of `nvlink`: with another there, times change."""
+    nic_ps_per_byte: PsPerByte | None = Field(default=None, alias="nic_bandwidth")
+    """What a NIC of the measured machine carries, by default that of `nics`."""
     floor_ps: TimePs = Field(default=0, alias="floor")
     """What the harness that measured takes for each, which is no part of the collective."""
     sizes_bytes: tuple[Bytes, ...] = Field(alias="sizes")
@@ -154,3 +158,12 @@ class Nccl(Block):
     """Constants of NCCL's tuner that differ from NCCL's."""
     tables: tuple[Measured, ...] = ()
     """What was measured. Other collectives, numbers of GPUs and of nodes follow the table that is nearest."""
+
+    def as_measured(self, table: Measured) -> Nccl:
+        """The block with the links of the machine on which a table was measured."""
+        changed: dict[str, NvSwitch | NvMesh | Nics] = {}
+        for name, own in (("nvlink", table.link_ps_per_byte), ("nics", table.nic_ps_per_byte)):
+            part, key = getattr(self, name), "link_ps_per_byte" if name == "nvlink" else "ps_per_byte"
+            if part is not None and own is not None and own != getattr(part, key):
+                changed[name] = part.model_copy(update={key: own})
+        return self.model_copy(update=changed) if changed else self

@@ -117,7 +117,14 @@ def _calibrated(block: Mapping[str, Any], tables: Sequence[Fitted], plain: Fabri
     if hops and plain.nccl.nics:
         hop = max(plain.nccl.nics.latency_ps + float(np.mean(hops)), 0.0)
         made["nics"] = {**block["nics"], "latency": f"{hop / 1e6:.3g} us"}
-    return made | {"tables": [_spelled(table) for table in tables]}
+    return made | {"tables": [_spelled(table) | _links(made, table.nodes) for table in tables]}
+
+
+def _links(block: Mapping[str, Any], num_nodes: int) -> dict[str, Any]:
+    """What the links of the measured machine carry, so that others may be asked for."""
+    found = {"link_bandwidth": (block.get("nvlink") or {}).get("link_bandwidth")}
+    found["nic_bandwidth"] = (block.get("nics") or {}).get("bandwidth") if num_nodes > 1 else None
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _fabric(block: Mapping[str, Any], like: Fabric) -> Fabric:

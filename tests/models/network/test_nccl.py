@@ -52,7 +52,14 @@ def fabric_of(block: dict[str, Any], num_nodes: int = 1, gpus: int = 8) -> Fabri
     return Fabric(Nccl.model_validate(block), gpus, num_nodes)
 
 
-MACHINES = {"v100": fabric_of(V100), "a100": fabric_of(A100, 4), "h100": fabric_of(H100, 8)}
+TABLE = {
+    "collective": "allreduce", "gpus": 4, "sizes": ["1 MiB", "16 MiB", "64 MiB", "1 GiB"],
+    "times": ["51 us", "180 us", "544 us", "7259 us"],
+}  # fmt: skip
+MACHINES = {
+    "v100": fabric_of(V100), "a100": fabric_of(A100, 4), "h100": fabric_of(H100, 8),
+    "measured": fabric_of({**A100, "tables": [TABLE]}, 4), "measured mesh": fabric_of({**V100, "tables": [TABLE]}),
+}  # fmt: skip
 GROUPS = st.tuples(st.sampled_from(sorted(MACHINES)), st.sets(st.integers(0, 63), min_size=2, max_size=24))
 
 
@@ -202,6 +209,19 @@ def test_a_measured_table_is_kept_and_other_counts_follow_it() -> None:
     other = demand(K.allreduce, round((1 << 26) * 1.5 / 1.75), np.arange(8), fabric)
     assert other.is_measured
     assert other.time_ps == pytest.approx((555 + 8 * 0.6) * 1e6, rel=1e-6)
+
+
+def test_faster_links_than_the_measured_ones_make_large_messages_faster_alone() -> None:
+    """Twice the NVLink of the table: what bandwidth takes is halved, what steps take stays."""
+    table = {
+        "collective": "allreduce", "gpus": 8, "link_bandwidth": _25,
+        "sizes": ["1 KiB", "1 MiB", "64 MiB", "1 GiB"], "times": ["20 us", "60 us", "600 us", "8200 us"],
+    }  # fmt: skip
+    faster = {**A100, "nvlink": {**A100["nvlink"], "link_bandwidth": "50 GB/s"}}
+    slow, fast = (fabric_of({**block, "tables": [table]}) for block in (A100, faster))
+    for size, ratio in ((64, 1.0), (1 << 30, 0.5)):
+        times = [demand(K.allreduce, size, np.arange(8), fabric).time_ps for fabric in (slow, fast)]
+        assert times[1] / times[0] == pytest.approx(ratio, rel=0.05)
 
 
 def test_a_mesh_of_more_rings_takes_what_the_tuner_has_take_as_long() -> None:

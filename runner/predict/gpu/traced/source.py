@@ -44,7 +44,14 @@ class TracedKernels:
     HAS_PROFILE = False
     DOMAIN = Domain(
         dict.fromkeys(FEATURES["gpu"], APART),
-        {"nodes": (), "node.sockets": (), "node.cores_per_socket": (), "node.gpu": (), "node.gpus": ()},
+        {
+            "nodes": (),
+            "node.sockets": (),
+            "node.cores_per_socket": (),
+            "node.gpu": (),
+            "node.gpus": (),
+            "network.nccl": (),
+        },
     )
 
     @staticmethod
