@@ -93,12 +93,17 @@ def to_arrays(result: CoupledTimeline, num_point_to_point: int) -> Arrays:
     }
 
 
-def ranks_table(workload: Workload, exposed_ps: np.ndarray, end_ps: np.ndarray, rank_end_ps: np.ndarray) -> pa.Table:
+def ranks_table(
+    workload: Workload, exposed_ps: np.ndarray, end_ps: np.ndarray, rank_end_ps: np.ndarray,
+    rows: np.ndarray | None = None,
+) -> pa.Table:  # fmt: skip
     """States of every rank, without those of no duration, sorted by rank and time. O(operations x log operations).
+    ``rows``: operations (default: all) that ``exposed_ps`` and ``end_ps`` are of; the others are compute.
 
     The compute before an operation in the order of their *ends* stands with it; that after the last, with the last.
     """
-    rank = workload.column("operations", "rank")
+    rows = np.arange(workload.num_operations) if rows is None else rows
+    rank = workload.column("operations", "rank")[rows]
     order = np.lexsort((exposed_ps, end_ps, rank))
     rank, end, exposed = rank[order], end_ps[order], exposed_ps[order]
     first = np.flatnonzero(np.diff(rank, prepend=-1))
@@ -110,7 +115,7 @@ def ranks_table(workload: Workload, exposed_ps: np.ndarray, end_ps: np.ndarray, 
     until[last, 2] = rank_end_ps[rank[last]]
     since, until = since.ravel(), until.ravel()
     kept = np.flatnonzero(until > since)
-    row = order[kept // 3]
+    row = rows[order[kept // 3]]
     state = states_array(workload, row)
     state[kept % 3 != 1] = STATES.index("compute")
     columns = [

@@ -6,12 +6,13 @@ A rank *computes* while its host does, and while it waits for its GPU; in an MPI
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
-from manyscale.models.gpu.device.program import Given, Meetings, build
-from manyscale.models.gpu.device.program import Program as DeviceProgram
+from manyscale.models.gpu.device.program import Given, again, build
 from manyscale.models.gpu.device.state import MPI_CALL, Devices
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network, ideal_network
@@ -24,6 +25,8 @@ from manyscale.models.network.devices.model import (
 )
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import Placement
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_step_tables import has_times
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs, percent
 from manyscale.runner.predict.gpu.streams.copies import copy_statistics
@@ -32,7 +35,7 @@ from manyscale.runner.predict.gpu.streams.overlaps import Known
 from manyscale.runner.predict.gpu.traced.times import TracedGiven
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
-from manyscale.runner.run import device_collectives, links
+from manyscale.runner.run import coupled, device_collectives, links
 
 _G: Final = GpuOperationKind
 _COPIES: Final = tuple(int(kind) for kind in (_G.copy_to_device, _G.copy_to_host, _G.copy_on_device))
@@ -64,19 +67,11 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     of_gpus = np.count_nonzero(between >= 0) if between is not None and takes_times else 0
     of_several = of_several if takes_times else 0
 
-    def replay(
-        model: str, law: Network, message_ps: np.ndarray | None, meetings: Meetings | None
-    ) -> tuple[DeviceTimeline, DeviceProgram]:
-        devices = build(
-            given, kinds, gpu, whole_program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"],
-            takes_ps=takes_ps, traced_ps=None if traced is None else traced.takes_ps, meetings=meetings,
-            strand_of_row=strand_of_row,
-        )  # fmt: skip
-        found = replay_with_devices(
-            program, devices, law, placement, model=model, message_ps=message_ps,
+    def replay(model: str, law: Network, message_ps: np.ndarray | None) -> DeviceTimeline:
+        return replay_with_devices(
+            program, devices_of, law, placement, model=model, message_ps=message_ps,
             told=None if traced is None else traced.collectives.told,
         )  # fmt: skip
-        return found, devices
 
     takes = device_collectives.taken(
         traced, whole_program, given, on_device, network, parameters["num_gpus"], placement.num_nodes
@@ -85,22 +80,28 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         own = takes.of_messages.time_ps
         between = own if between is None else np.where(own >= 0, own, between)
     meet, at_once = (None, None) if takes is None else (takes.meetings(), takes.at_once())
-    ideal_makespan_ps = replay("latency-bandwidth", ideal_network(network), None, at_once)[0].makespan_ps
-    result, devices_of = replay(parameters["model"], network, between, meet)
+    devices_of = build(
+        given, kinds, gpu, whole_program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"],
+        takes_ps=takes_ps, traced_ps=None if traced is None else traced.takes_ps, meetings=at_once,
+        strand_of_row=strand_of_row,
+    )  # fmt: skip
+    ideal_makespan_ps = replay("latency-bandwidth", ideal_network(network), None).makespan_ps
+    again(devices_of, meet)
+    result = replay(parameters["model"], network, between)
     of_given = devices_of.of_given
+    causes = _causes(result.devices, of_given, given)
+    nothing = {name: getattr(result.devices, name)[:0] for name in ("item", "edge", "work")}
+    result = replace(result, devices=result.devices._replace(**{name: each.copy() for name, each in nothing.items()}))
+    devices_of = replace(devices_of, devices=result.devices)  # what is not needed any more is most of the memory
     found, timeline, count = result.devices.operation, result.timeline, parameters["num_point_to_point"]
     at = np.maximum(of_given, 0)
     times = {name: np.where(of_given >= 0, found[name][at], -1) for name in ("given", "start", "runs", "end")}
     last = result.rank_end_ps.copy()
     np.maximum.at(last, given.rank, times["end"])
-    waits = given.row[given.row >= 0]
-    exposed = result.begin_ps.copy()
-    exposed[waits] = result.end_ps[waits]  # what a host waits for its GPU is no communication
     return {
         "end_ps": result.end_ps,
         "send_ps": timeline.send_ps[:count].copy(),
         "receive_ps": timeline.receive_ps[:count].copy(),
-        "exposed_ps": exposed,
         "rank_end_ps": last,
         "ideal_makespan_ps": np.array([ideal_makespan_ps], np.int64),
         "gpu_id": devices_of.gpu_id,
@@ -114,9 +115,9 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "messages_of_several_gpus": np.array([of_several], np.int64),
         **{f"given_{name}_ps": values for name, values in times.items()},
         **{f"given_{name}": getattr(given, name) for name in ("rank", "kind", "stream", "bytes", "gpu")},
-        "given_priority": result.devices.stream["priority"][found["stream"][at]].astype(np.int64),
-        "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int64),
-        "given_cause": _causes(result.devices, of_given, given),
+        "given_priority": result.devices.stream["priority"][found["stream"][at]].astype(np.int32),
+        "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int32),
+        "given_cause": causes,
         "begin_ps": result.begin_ps,
         **({} if takes is None else takes.arrays()),
         **links.to_arrays(timeline.links),
@@ -147,6 +148,22 @@ def _causes(devices: Devices, of_given: np.ndarray, given: Given) -> np.ndarray:
     waits = ~gives[order]
     found[order[waits]] = row_of[item["cause"][mine[waits]]]
     return found
+
+
+def ranks_table(workload: Workload, arrays: Mapping[str, np.ndarray]) -> pa.Table:
+    """States of ranks: what a host waits for its GPU is no communication. Where times were traced, most operations are
+    of GPUs, and have no rows of their own."""
+    rank, operation = (workload.column("gpu_operations", name) for name in ("rank", "operation_id"))
+    of_gpu = np.zeros(workload.num_operations, np.bool_)
+    given = workload.column("gpu_operations", "kind") != _G.device_buffer
+    of_gpu[(workload.rank_offsets[rank] + operation)[given]] = True
+    rows = np.arange(workload.num_operations)
+    if has_times(workload.tables):
+        last = workload.rank_offsets[1:][np.diff(workload.rank_offsets) > 0] - 1
+        rows = np.union1d(np.flatnonzero(~of_gpu), last)
+    end = arrays["end_ps"][rows]
+    exposed = np.where(of_gpu[rows], end, arrays["begin_ps"][rows])
+    return coupled.ranks_table(workload, exposed, end, arrays["rank_end_ps"], rows)
 
 
 def _moved(known: Known, runs_ps: np.ndarray) -> int:

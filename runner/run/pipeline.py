@@ -335,12 +335,13 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
         from manyscale.runner.run import coupled  # costs more than a small run
 
         last_ps = arrays["rank_end_ps"]
-        ranks = coupled.ranks_table(workload, arrays["exposed_ps"], arrays["end_ps"], last_ps)
         if is_coupled:
+            ranks = coupled.ranks_table(workload, arrays["exposed_ps"], arrays["end_ps"], last_ps)
             beside = coupled.statistics(arrays)
         else:
             from manyscale.runner.run import devices  # the same
 
+            ranks = devices.ranks_table(workload, arrays)
             beside, found = devices.statistics(arrays), devices.notes(arrays)
     else:
         ranks = results.ranks_table(workload, replayed.compute_ps, arrays["end_ps"])

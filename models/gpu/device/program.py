@@ -129,12 +129,12 @@ def build(
     what launches are known to take beside those that run with them; -1 of others. ``traced_ps`` int64[given]: what
     launches, copies and sets take by the trace, and -1 of others: a host's compute then has the time of its calls.
     ``strand_of_row`` int32[operations]: of the network's program (default: each its own). O(operations)."""
-    gpu_id = np.unique(np.concatenate((given.gpu, given.peer[given.peer >= 0])))
+    gpu_id = _distinct(given.gpu, given.peer[given.peer >= 0])
     gpu_id = gpu_id if len(gpu_id) else np.zeros(1, np.int64)
     gpu_index = np.searchsorted(gpu_id, given.gpu)
     streams, stream_of = _streams(given, gpu_index)
     gives = np.isin(given.kind, _GIVES)
-    of_given = np.where(gives, np.cumsum(gives) - 1, NOWHERE)
+    of_given = np.where(gives, np.cumsum(gives, dtype=np.int32) - 1, NOWHERE).astype(np.int32)
     awaited = _recorded(given, of_given)
     operation = _operations(given, gives, gpu_index, gpu_id, stream_of, awaited, gpu)
     communicates = gives & (given.kind == _G.communication) & (given.row >= 0)
@@ -198,6 +198,32 @@ def build(
     return Program(devices, gpu_id, of_given)
 
 
+def again(program: Program, meetings: Meetings | None) -> Program:
+    """The program before anything is done, once it was used up; with collectives that take something else."""
+    devices = program.devices
+    devices.host["item"] = devices.host["first_item"]
+    devices.host["end"] = NOWHERE
+    devices.host["phase"] = devices.host["pending"] = 0
+    devices.item["cause"] = NOWHERE
+    operation = devices.operation
+    for name in ("phase", "is_done", "pending"):
+        operation[name] = 0
+    for name in ("cause", "first_edge", "following", "given", "start", "end", "runs"):
+        operation[name] = NOWHERE
+    devices.stream["tail"], devices.stream["is_fresh"] = NOWHERE, 0
+    for each in (devices.gpu, devices.slot, devices.group, devices.target, devices.used, devices.changed):
+        each.fill(np.zeros((), each.dtype))
+    for name in ("owner", "queue_first", "queue_last"):
+        devices.gpu[name] = NOWHERE
+    devices.slot["operation"] = NOWHERE
+    devices.engine[:], devices.engine_last[:], devices.mark[:3] = 0, NOWHERE, 0
+    devices.begin[:] = devices.end[:] = NOWHERE
+    devices.meeting["arrived"], devices.meeting["first"] = 0, NOWHERE
+    if meetings is not None:
+        devices.meeting["takes"], devices.meeting["strand"] = meetings.takes_ps, meetings.strand
+    return program
+
+
 def _start_latency_ps(gpu: Gpu) -> int:
     return ASSUMED_START_PS if gpu.start_latency_ps is None else gpu.start_latency_ps
 
@@ -252,22 +278,29 @@ def _streams(given: Given, gpu_index: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """STREAM[], by rank, GPU and number, with a default stream for each rank and GPU; and int64[given], the stream of
     each row."""
     number = np.where((given.flags & GpuFlag.default_stream) != 0, 0, given.stream)
-    keys = np.stack((given.rank, gpu_index, number))
-    defaults = np.stack((given.rank, gpu_index, np.zeros(len(given), np.int64)))
-    every = np.unique(np.hstack((keys, defaults)), axis=1)
-    _, index = np.unique(np.hstack((keys, every)), axis=1, return_inverse=True)
-    stream_of = np.asarray(index).ravel()[: len(given)]
-    found = np.zeros(every.shape[1], state.STREAM)
-    found["rank"], found["gpu"] = every[0], every[1]
-    found["is_default"] = every[2] == 0
+    numbers = _distinct(number, np.zeros(1, np.int64))  # that of default streams is among them
+    gpus = int(gpu_index.max(initial=0)) + 1
+    key = (given.rank.astype(np.int64) * gpus + gpu_index) * len(numbers)
+    default = int(np.searchsorted(numbers, 0))
+    defaults = _distinct(key) + default
+    key += np.searchsorted(numbers, number)
+    every = _distinct(key, defaults)
+    # number 0 stands first among the streams of a rank and GPU, whatever the others are
+    context, of_number = np.divmod(every, len(numbers))
+    every = every[np.lexsort((np.where(of_number == default, -1, of_number), context))]
+    place = np.argsort(every, kind="stable")
+    stream_of = place[np.searchsorted(every, key, sorter=place)].astype(np.int32)
+    context, of_number = np.divmod(every, len(numbers))
+    found = np.zeros(len(every), state.STREAM)
+    found["rank"], found["gpu"] = np.divmod(context, gpus)
+    found["is_default"] = of_number == default
     found["is_blocking"] = 1
-    priority = np.zeros(every.shape[1], np.int64)
+    priority = np.zeros(len(every), np.int64)
     if len(given):
         np.minimum.at(priority, stream_of, given.priority)
         off = (given.flags & GpuFlag.non_blocking) != 0
         found["is_blocking"][stream_of[off & (number != 0)]] = 0
     found["priority"] = priority
-    context = every[0] * (int(gpu_index.max(initial=0)) + 1) + every[1]
     begin = np.searchsorted(context, context, "left")
     found["first"], found["end"] = begin, np.searchsorted(context, context, "right")
     found["default"] = begin  # number 0 stands first
@@ -275,9 +308,15 @@ def _streams(given: Given, gpu_index: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return found, stream_of
 
 
+def _distinct(*parts: np.ndarray) -> np.ndarray:
+    """int64[]: the distinct values, ascending; runs of equal ones cost no sorting."""
+    every = [np.concatenate((part[:1], part[1:][np.diff(part) != 0])) for part in parts]
+    return np.unique(np.concatenate(every).astype(np.int64))
+
+
 def _recorded(given: Given, of_given: np.ndarray) -> np.ndarray:
     """int64[given]: the operation that recorded the event for which a row waits, -1 for none."""
-    found = np.full(len(given), NOWHERE, np.int64)
+    found = np.full(len(given), NOWHERE, np.int32)
     waits = np.isin(given.kind, (int(_G.wait_event), int(_G.synchronize_event), int(_G.await_thread)))
     records = np.isin(given.kind, (int(_G.record_event), _SIGNAL))
     rows = np.flatnonzero(waits | records)
@@ -363,31 +402,35 @@ def _hosts(
     own[given.row[given.row >= 0]] = False
     calls = np.flatnonzero(own)
     rank_of_row = np.repeat(np.arange(num_ranks), np.diff(rank_offsets))
-    item = np.zeros(len(given) + len(calls), state.ITEM)
     count = len(given)
-    item["kind"][:count], item["kind"][count:] = given.kind, MPI_CALL
-    item["waits"][:count] = (given.flags & GpuFlag.waits) != 0
-    item["row"][:count], item["row"][count:] = given.row, calls
-    item["operation"][:count], item["operation"][count:] = of_given, NOWHERE
-    item["awaited"][:count] = awaited
-    item["stream"][:count] = stream_of
-    item["strand"] = item["row"] if strand_of_row is None else strand_of_row[item["row"]]
-    item["cause"] = NOWHERE
-    has_row = item["row"] >= 0
-    item["compute"][has_row] = compute_ps[item["row"][has_row]]
-    item["compute"][:count] += np.where(given.kind != _G.communication, call_ps, 0)
     threads = int(given.thread.max(initial=0)) + 1
     key = np.concatenate((given.rank, rank_of_row[calls])).astype(np.int64) * threads
     key[:count] += given.thread
-    every = np.unique(np.concatenate((key, np.arange(num_ranks) * threads)))  # thread 0 of each rank, and others
-    order = np.lexsort((item["row"], key))
+    row = np.concatenate((given.row, calls)).astype(np.int32)
+    order = np.lexsort((row, key))
+    key, row = key[order], row[order]
+    every = _distinct(key, np.arange(num_ranks) * threads)  # thread 0 of each rank, and others
+    own = order < count
+    order = order[own]  # what of ``given`` each of these is
+    item = np.zeros(len(row), state.ITEM)
+    item["kind"], item["operation"], item["awaited"], item["cause"] = MPI_CALL, NOWHERE, 0, NOWHERE
+    item["row"] = row
+    item["strand"] = row if strand_of_row is None else strand_of_row[row]
+    has_row = row >= 0
+    item["compute"][has_row] = compute_ps[row[has_row]]
+    item["kind"][own] = given.kind[order]
+    item["waits"][own] = (given.flags[order] & GpuFlag.waits) != 0
+    item["operation"][own] = of_given[order]
+    item["awaited"][own] = awaited[order]
+    item["stream"][own] = stream_of[order]
+    if call_ps:
+        item["compute"][own] += np.where(given.kind[order] != _G.communication, call_ps, 0)
     host = np.zeros(len(every), state.HOST)
-    host["rank"], host["thread"] = every // threads, every % threads
-    key = key[order]
+    host["rank"], host["thread"] = np.divmod(every, threads)
     host["first_item"] = host["item"] = np.searchsorted(key, every, "left")
     host["end_item"] = np.searchsorted(key, every, "right")
     host["end"] = NOWHERE
-    return host, item[order]
+    return host, item
 
 
 def _at_once(streams: np.ndarray, operation: np.ndarray, gpus: int, *, ranks_share: bool) -> int:

@@ -43,7 +43,9 @@ def given_of(workload: Workload) -> Given:
         row=workload.rank_offsets[column["rank"]] + column["operation_id"],
         kind=column["kind"],
         stream=column["stream"],
-        launch=np.where((column["launch_id"] > 0) & (known[at] == column["launch_id"]), at, -1),
+        launch=np.where((column["launch_id"] > 0) & (known[at] == column["launch_id"]), at, -1).astype(
+            column["launch_id"].dtype
+        ),
         bytes=column["bytes"],
         event=column["event"],
         gpu=column["device"],
@@ -148,15 +150,15 @@ def device_rows(workload: Workload, given: Given) -> np.ndarray:
 def on_machine(given: Given, node_of_rank: np.ndarray, num_gpus: int) -> Given:
     """``gpu`` and ``peer`` as numbers of the machine's GPUs. A device of a process is the node's GPU of its number,
     where any rank used another than the first; else the ranks of a node take its GPUs in turn."""
-    own, peer = given.gpu, given.peer
+    num_gpus, own, peer = given.gpu.dtype.type(num_gpus), given.gpu, given.peer
     if not own.any() and not np.any(peer > 0):
         rank = np.unique(given.rank)
         rank = rank[np.argsort(node_of_rank[rank], kind="stable")]
         node = node_of_rank[rank]
-        of_node = np.zeros(len(node_of_rank), np.int64)
+        of_node = np.zeros(len(node_of_rank), own.dtype)
         of_node[rank] = np.arange(len(rank)) - np.searchsorted(node, node, "left")
         own = of_node[given.rank]
-    first = node_of_rank[given.rank].astype(np.int64) * num_gpus
+    first = node_of_rank.astype(given.gpu.dtype)[given.rank] * num_gpus
     return replace(given, gpu=first + own % num_gpus, peer=np.where(peer >= 0, first + peer % num_gpus, -1))
 
 
