@@ -12,10 +12,11 @@ import numpy as np
 
 from manyscale.models.gpu.device.program import ASSUMED_START_PS, Given
 from manyscale.models.network.devices.model import VERSION
+from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.workload import OperationKind, Workload
 from manyscale.models.workload.domain import APART, FEATURES, Domain
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.models.workload.notes import Note, changes, informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks
 from manyscale.runner.predict.gpu.options import GpuChoice
@@ -254,7 +255,19 @@ class TracedSource(PhaseSource):
             text = f"{known:,} of {count:,} collectives take traced times, behind the arrival of their last member"
             return [informs("collectives-traced", text, count=known)]
         text = f"{count:,} collectives take what the model of NCCL says, behind the arrival of their last member"
-        return [informs("collectives-modelled", text, count=count)]
+        return [informs("collectives-modelled", text, count=count), *self._unmeasured(count)]
+
+    def _unmeasured(self, count: int) -> list[Note]:
+        """Where NCCL's formula alone says what collectives take."""
+        nccl, machine = Nccl.of(self._case.machine.network), self._case.machine
+        over_nodes = self._workload.num_ranks > machine.node.num_gpus
+        if nccl is None or any(table.nodes > 1 or not over_nodes for table in nccl.tables):
+            return []
+        text = (
+            f"collectives{' between nodes' if over_nodes else ''} were not measured on the target "
+            "(network.nccl.tables): they take what NCCL's tuner has, which is up to twice too quick from 1 to 64 MiB"
+        )
+        return [changes("collectives-unmeasured", text, count=count, errs=Errs.short)]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of streams, steps and collectives."""

@@ -256,6 +256,13 @@ def test_a_network_that_the_study_changes_has_its_collectives_modelled(run):
     assert {row["end_ps"] // US for row in rows} == {43}
 
 
+def test_collectives_that_nobody_measured_are_told(run):
+    unmeasured = {"nccl": {key: value for key, value in MEASURED["nccl"].items() if key != "tables"}}
+    for network, count in ((MEASURED, 0), (unmeasured, 1)):
+        notes = run(reduced(40 * US), network=network, choice={"collectives": "model"}).notes
+        assert [note.code for note in notes].count("collectives-unmeasured") == count
+
+
 @pytest.mark.theory
 def test_kernels_without_times_take_what_the_roofline_says(run):
     """V100: 125 TFLOP/s at fp16 (640 tensor cores, 8 x 64 multiply-adds a cycle, 1.53 GHz) and 900 GB/s."""
