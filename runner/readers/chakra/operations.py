@@ -85,6 +85,12 @@ def rank_operations(
     threads = int(lane.max() + 1) - len(streams)
     is_cpu = column["is_cpu"] != 0
     is_launched = ~is_cpu & is_cpu.any()
+    if not len(column["parent"]) and not is_launched.any():  # nothing waits for anything: no kernel is needed
+        nothing = np.zeros(0, np.int64)
+        return _rows(
+            rank, nodes, is_cpu, np.arange(len(nodes)), np.zeros(len(nodes), np.int64), streams, lane - threads,
+            threads, partner, nothing, nothing, groups, kernels, counts,
+        )  # fmt: skip
     order = np.empty(len(nodes), np.int64)
     guess = np.where(column["duration"] > 0, column["duration"], [_guess(node) for node in nodes]).astype(np.int64)
     first_parent, parent = column["first_parent"], column["parent"]

@@ -19,7 +19,7 @@ from manyscale.models.kernels import njit
 NOWHERE: Final = -1
 
 
-@njit
+@njit(cache=True, nogil=True)
 def _push(heap: np.ndarray, first: int, size: int, key: int) -> None:
     """Into the heap of ``size`` keys from ``first`` on."""
     at = size
@@ -32,7 +32,7 @@ def _push(heap: np.ndarray, first: int, size: int, key: int) -> None:
     heap[first + at] = key
 
 
-@njit
+@njit(cache=True, nogil=True)
 def _pop(heap: np.ndarray, first: int, size: int) -> int:
     """The least of ``size`` keys, taken out."""
     least = heap[first]
@@ -53,7 +53,7 @@ def _pop(heap: np.ndarray, first: int, size: int) -> int:
     return least
 
 
-@njit
+@njit(cache=True, nogil=True)
 def dispatch(
     lane: np.ndarray, duration: np.ndarray, is_launched: np.ndarray, is_cpu: np.ndarray, first_parent: np.ndarray,
     parent: np.ndarray, order: np.ndarray,
@@ -145,7 +145,7 @@ def dispatch(
                 num_ready += 1
 
 
-@njit
+@njit(cache=True, nogil=True)
 def needed(
     lane: np.ndarray, is_cpu: np.ndarray, first_parent: np.ndarray, parent: np.ndarray, order: np.ndarray,
     thread: np.ndarray, is_needed: np.ndarray,
