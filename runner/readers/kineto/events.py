@@ -63,6 +63,7 @@ class Document(msgspec.Struct):
     nodes: list[msgspec.Raw] | None = None
 
 
+_MOST: Final = 2**62
 _DOCUMENT: Final = msgspec.json.Decoder(Document)
 _LIST: Final = msgspec.json.Decoder(list[Event])
 
@@ -78,11 +79,11 @@ def decoded(content: bytes, place: str) -> Document:
     except UnicodeDecodeError as error:
         first = error
     try:
-        found = json.loads(content.decode(errors="replace"))
-        return _DOCUMENT.decode(msgspec.json.encode({"traceEvents": found} if isinstance(found, list) else found))
+        found = json.loads(content.decode(errors="replace"), parse_constant=lambda _: None)
+        text = json.dumps({"traceEvents": found} if isinstance(found, list) else found, ensure_ascii=False)
+        return _DOCUMENT.decode(text.encode(errors="replace"))
     except json.JSONDecodeError as error:
-        text = content.rstrip()
-        if error.pos >= len(text) - 1 or error.msg.startswith("Unterminated"):
+        if error.pos >= len(content.rstrip()) - 1 or error.msg.startswith("Unterminated"):
             raise UserError(
                 f"{place}: line {error.lineno}: the JSON ends in the middle; the trace was cut: export or copy it again"
             ) from None
@@ -92,10 +93,9 @@ def decoded(content: bytes, place: str) -> Document:
 
 
 def number(value: Any, otherwise: int) -> int:
-    """A whole number, whatever it is written as."""
-    if type(value) is int:
-        return value
+    """A whole number of 64 bits, whatever it is written as."""
     try:
-        return int(value, 0) if isinstance(value, str) else int(value)
+        found = value if type(value) is int else int(value, 0) if isinstance(value, str) else int(value)
     except (TypeError, ValueError, OverflowError):
         return otherwise
+    return found if -_MOST <= found < _MOST else otherwise

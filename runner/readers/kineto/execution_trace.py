@@ -17,19 +17,20 @@ _RECORD: Final = b"record_param_comms"
 
 @dataclass(frozen=True)
 class HostTrace:
-    """``collectives`` in the order in which the rank called them; ``process``: its number on its machine, -1 unknown;
-    ``device``: the GPU that they name most, -1 for none."""
+    """``collectives`` in the order in which the rank called them; ``records``: of all calls, those that wait for one
+    among them, (whether it waits, the collective's number in the framework); ``process``: its number on its machine, -1
+    unknown."""
 
     place: str
     collectives: tuple[Told, ...]
+    records: tuple[tuple[bool, int], ...]
     process: int
-    device: int
 
 
 def collectives_of(document: Document, place: str) -> HostTrace:
     """Raises UserError."""
     found: list[tuple[int, Told]] = []
-    devices: list[int] = []
+    records: list[tuple[int, bool, int]] = []
     for raw in document.nodes or ():
         if _RECORD not in bytes(raw):
             continue
@@ -39,7 +40,8 @@ def collectives_of(document: Document, place: str) -> HostTrace:
             outputs = node["outputs"]["values"] if isinstance(node["outputs"], dict) else node["outputs"]
             attributes = {each["name"]: each["value"] for each in node.get("attrs", ())}
             order = number(attributes.get("rf_id", node.get("rf_id")), 0)
-            told = _told(values, outputs, attributes, devices)
+            told = _told(values, outputs, attributes)
+            records.append((order, "wait" in values, number(values[0 if "wait" in values else 1], -1)))
         except (msgspec.MsgspecError, KeyError, TypeError, IndexError, AttributeError):
             raise UserError(
                 f"{place}: a record of a collective is not as PyTorch writes it: {bytes(raw)[:80]!r}"
@@ -47,11 +49,12 @@ def collectives_of(document: Document, place: str) -> HostTrace:
         if told is not None:
             found.append((order, told))
     found.sort(key=lambda each: each[0])
-    device = max(set(devices), key=devices.count) if devices else -1
-    return HostTrace(place, tuple(told for _, told in found), -1, device)
+    records.sort()
+    calls = tuple((waits, of) for _, waits, of in records)
+    return HostTrace(place, tuple(told for _, told in found), calls, number(document.pid, -1))
 
 
-def _told(values: list[Any], outputs: list[Any], attributes: dict[str, Any], devices: list[int]) -> Told | None:
+def _told(values: list[Any], outputs: list[Any], attributes: dict[str, Any]) -> Told | None:
     names = [at for at, each in enumerate(values) if isinstance(each, str)]
     if not names:
         return None
@@ -59,8 +62,8 @@ def _told(values: list[Any], outputs: list[Any], attributes: dict[str, Any], dev
     kind = kind_of(values[at])
     if kind is None or at == 0:
         return None
-    sent, size = _tensors(values[0], devices)
-    received, _ = _tensors(outputs[0] if outputs else None, [])
+    sent, size = _tensors(values[0])
+    received, _ = _tensors(outputs[0] if outputs else None)
     splits = [numbers(each) for each in values[at + 1 : at + 3]]
     group = next((each for each in values[1:at] if isinstance(each, list)), None)
     first, stride, members = (number(each, -1) for each in (*values[at + 3 : at + 6], -1, -1, -1)[:3])
@@ -81,17 +84,14 @@ def _told(values: list[Any], outputs: list[Any], attributes: dict[str, Any], dev
     return told
 
 
-def _tensors(value: Any, devices: list[int]) -> tuple[int, int]:
+def _tensors(value: Any) -> tuple[int, int]:
     """Elements and bytes of one of a tensor (identity, storage, offset, elements, bytes of one, device), or a list of
     them."""
     if not isinstance(value, list) or not value:
         return -1, -1
     if isinstance(value[0], list):
-        found = [_tensors(each, devices) for each in value]
+        found = [_tensors(each) for each in value]
         return sum(elements for elements, _ in found), found[0][1]
     if len(value) < 6:
         return -1, -1
-    device = str(value[5])
-    if device.startswith("cuda:"):
-        devices.append(number(device[5:], 0))
     return number(value[3], -1), number(value[4], -1)

@@ -87,7 +87,7 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
             if told.group in configured:
                 purpose = purpose or configured[told.group][0]
                 members = members or configured[told.group][1]
-            if members:
+            if rank.number in members:
                 key: tuple[object, ...] = ("ranks", members, told.group)
                 mine = tuple(index[each] for each in members if each in index)
                 described[key] = purpose or told.group, mine, len(members), False

@@ -9,6 +9,8 @@ import numpy as np
 
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.readers.kineto.collectives import Told, of_args, of_kernel, of_mark
+from manyscale.runner.readers.kineto.events import number as number_in
+from manyscale.runner.readers.kineto.execution_trace import HostTrace
 from manyscale.runner.readers.kineto.given import MARKER, Made, Rows, before_window, joined, made, rows
 from manyscale.runner.readers.kineto.nesting import innermost
 from manyscale.runner.readers.kineto.threads import first_thread, hand_overs
@@ -50,19 +52,19 @@ class Rank:
         return place[self.told_of]
 
 
-def rank_of(trace: Trace, number: int) -> Rank:
-    """The rows of a rank, but for what its collectives are."""
+def rank_of(trace: Trace, number: int, host: HostTrace | None = None) -> Rank:
+    """The rows of a rank, but for what its collectives are. ``host``: its host execution trace."""
     given = made(trace)
+    told_of = np.flatnonzero(trace.kind == _G.communication)
+    told_of = told_of[np.lexsort((trace.given.begin[told_of], given.at[told_of]))]
     first = first_thread(trace, given.rows.thread)
     early, before, lost = before_window(trace, given, first)
     thread_of = np.full(len(trace.given), first, np.int64)
     thread_of[given.rows.given] = given.rows.thread
-    waits = waits_of(trace, given, thread_of)
+    waits = waits_of(trace, given, thread_of, _awaited(trace, told_of, host))
     found = joined(given.rows, early, waits.rows()).sorted()
     over, overlapping = hand_overs(trace, found, first, len(waits.events))
     found = joined(found, over, _markers(trace, first)).sorted()
-    told_of = np.flatnonzero(trace.kind == _G.communication)
-    told_of = told_of[np.lexsort((trace.given.begin[told_of], given.at[told_of]))]
     has = given.call >= 0
     operator = np.full(len(trace.given), -1, np.int64)
     if has.any():
@@ -75,6 +77,23 @@ def rank_of(trace: Trace, number: int) -> Rank:
     )  # fmt: skip
     rank.told = _told(rank)
     return rank
+
+
+def _awaited(trace: Trace, told_of: np.ndarray, host: HostTrace | None) -> dict[int, int]:
+    """By operator: the collective (what was given) for which it waits, -1 for one that is not in the trace; as the host
+    execution trace tells, call by call, if it has as many."""
+    if host is None or len(host.collectives) != len(told_of):
+        return {}
+    named = np.array([name == "record_param_comms" for name in trace.names], np.bool_)
+    mine = np.flatnonzero(named[trace.operators.name]).tolist()
+    args = [trace.operators.args[each] for each in mine]
+    order = [number_in(each.external, -1) if each is not None else -1 for each in args]
+    numbers = [of for waits, of in host.records if not waits]
+    if len(mine) != len(host.records) or -1 in order or len(numbers) != len(told_of):
+        return {}
+    given = dict(zip(numbers, told_of.tolist(), strict=True))
+    calls = [operator for _, operator in sorted(zip(order, mine, strict=True))]
+    return {operator: given.get(of, -1) for operator, (waits, of) in zip(calls, host.records, strict=True) if waits}
 
 
 def _on_hosts(trace: Trace) -> list[int]:

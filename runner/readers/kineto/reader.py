@@ -22,7 +22,7 @@ from manyscale.runner.readers.kineto.launches import with_kernels
 from manyscale.runner.readers.kineto.missing import with_missing
 from manyscale.runner.readers.kineto.rank import Rank, rank_of
 from manyscale.runner.readers.kineto.said import said_of
-from manyscale.runner.readers.kineto.sizes import RANK, tell_sizes
+from manyscale.runner.readers.kineto.sizes import RANK, hosts_of, tell_sizes
 from manyscale.runner.readers.kineto.tables import tables_of
 from manyscale.runner.readers.kineto.trace import Trace, trace_of
 
@@ -46,9 +46,10 @@ def workload_of(
 ) -> Workload:
     """The workload of traces of ranks, with notes that were ``told`` before. Raises UserError."""
     by_rank, world = _ranked(traces)
-    ranks = [rank_of(trace, number) for number, trace in by_rank]
+    hosts = hosts_of(path, by_rank)
+    ranks = [rank_of(trace, number, hosts.get(number)) for number, trace in by_rank]
     notes: list[Note] = [*told]
-    tell_sizes(path, ranks, notes)
+    tell_sizes(ranks, hosts, notes)
     base = min(rank.trace.base_ns for rank in ranks)
     members = [_member(rank, base) for rank in ranks]
     meetings = meetings_of(members, world)

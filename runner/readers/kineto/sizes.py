@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from manyscale.models.workload import OperationKind
+import numpy as np
+
+from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.kineto.events import decoded, number
+from manyscale.runner.readers.kineto.events import decoded
 from manyscale.runner.readers.kineto.execution_trace import HostTrace, collectives_of
 from manyscale.runner.readers.kineto.files import host_traces
 from manyscale.runner.readers.kineto.rank import Rank
+from manyscale.runner.readers.kineto.trace import Trace
 
-_K: Final = OperationKind
+_G: Final = GpuOperationKind
 RANK: Final = re.compile(r"(?:rank|worker|eg|et)[-_ ]?(\d+)", re.I)  # in names of files
 
 
-def tell_sizes(path: Path, ranks: Sequence[Rank], notes: list[Note]) -> None:
-    """Sizes of collectives from host execution traces, where Kineto's do not tell them all."""
+def hosts_of(path: Path, traces: Sequence[tuple[int, Trace]]) -> dict[int, HostTrace]:
+    """Host execution traces of ranks, by their number, where Kineto's traces do not tell what collectives are. Raises
+    UserError."""
     if not any(
-        not told.is_sized or (told.kind == _K.alltoall and not told.group) for rank in ranks for told in rank.told
+        args is None or args.collective is None
+        for _, trace in traces
+        for args in (trace.given.args[each] for each in np.flatnonzero(trace.kind == _G.communication).tolist())
     ):
-        return
-    hosts = []
-    for place, content in host_traces(path):
-        document = decoded(content, place)
-        hosts.append(replace(collectives_of(document, place), process=number(document.pid, -1)))
+        return {}
+    hosts = [collectives_of(decoded(content, place), place) for place, content in host_traces(path)]
+    found = {number: _host_of(trace, number, hosts, len(traces)) for number, trace in traces}
+    return {number: host for number, host in found.items() if host is not None}
+
+
+def tell_sizes(ranks: Sequence[Rank], hosts: Mapping[int, HostTrace], notes: list[Note]) -> None:
+    """Sizes of collectives from host execution traces."""
     taken = 0
     for rank in ranks:
-        host = _host_of(rank, hosts, len(ranks))
+        host = hosts.get(rank.number)
         if host is None or not rank.told:
             continue
         if len(host.collectives) != len(rank.told):
@@ -56,10 +64,10 @@ def tell_sizes(path: Path, ranks: Sequence[Rank], notes: list[Note]) -> None:
         notes.append(informs("sizes-of-host-traces", text, "", taken))
 
 
-def _host_of(rank: Rank, hosts: Sequence[HostTrace], count: int) -> HostTrace | None:
-    processes = {thread.partition("/")[0] for thread in rank.trace.threads}
+def _host_of(trace: Trace, number: int, hosts: Sequence[HostTrace], count: int) -> HostTrace | None:
+    processes = {thread.partition("/")[0] for thread in trace.threads}
     mine = [each for each in hosts if str(each.process) in processes]
     if len(mine) == 1:
         return mine[0]
-    named = [each for each in hosts if RANK.findall(Path(each.place).name)[-1:] == [str(rank.number)]]
+    named = [each for each in hosts if RANK.findall(Path(each.place).name)[-1:] == [str(number)]]
     return named[0] if len(named) == 1 and len(hosts) >= count else None

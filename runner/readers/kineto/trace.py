@@ -89,9 +89,9 @@ class Trace:
 
 def trace_of(document: Document, place: str) -> Trace:
     """The columns of a trace. Raises UserError."""
-    events = [each for each in document.traceEvents or () if each.ph == "X" and each.ts is not None]
+    events = [each for each in document.traceEvents or () if each.ph == "X" and type(each.cat) is str]
     kinds = {each.cat for each in events}
-    of: dict[Any, str] = {cat: str(cat).lower() for cat in kinds}
+    of = {cat: str(cat).lower() for cat in kinds}
     parts = [[each for each in events if of[each.cat] in cats] for cats in
              (_CALLS, (*_KERNELS, *_COPIES, *_SETS), _OPERATORS, _ANNOTATIONS, _SYNCHRONISATIONS)]  # fmt: skip
     calls, given, operators, annotations, awaited = parts
@@ -115,8 +115,8 @@ def trace_of(document: Document, place: str) -> Trace:
     steps = []
     for at, name in enumerate(spans[3][0].name.tolist()):
         found = _STEP.match(names[name])
-        if found:
-            own = spans[3][0]
+        own = spans[3][0]
+        if found and own.end[at] > own.begin[at]:
             steps.append((int(found[1]), int(own.thread[at]), int(own.begin[at]), int(own.end[at])))
     nothing = Args()
     return Trace(
@@ -133,8 +133,8 @@ def trace_of(document: Document, place: str) -> Trace:
         given=gpu,
         kind=kind,
         stream=_column(given, "stream", 0, [each.tid for each in given]),
-        device=_column(given, "device", 0, [each.pid for each in given]),
-        bytes=_column(given, "bytes", 0),
+        device=np.maximum(_column(given, "device", 0, [each.pid for each in given]), 0),
+        bytes=np.maximum(_column(given, "bytes", 0), 0),
         correlation=_column(given, "correlation", -1),
         awaited={number((each.args or nothing).correlation, -1): each.args or nothing for each in awaited},
         operators=spans[2][0],
@@ -177,7 +177,7 @@ def _number(event: Event, value: Any, what: str, place: str) -> int | float:
 def _column(events: Sequence[Event], name: str, otherwise: int, instead: Sequence[Any] = ()) -> np.ndarray:
     """An argument of events as whole numbers; ``instead`` where an event has none."""
     values = [None if each.args is None else getattr(each.args, name) for each in events]
-    if set(map(type, values)) <= {int}:
+    if set(map(type, values)) <= {int} and (not values or -_MOST_US <= min(values) <= max(values) <= _MOST_US):
         return np.array(values, np.int64)
     if instead:
         values = [own if given is None else given for given, own in zip(values, instead, strict=True)]

@@ -6,8 +6,8 @@ ones do not, and the order of the calls has to tell:
 - a wait inside ``record_param_comms`` before NCCL's kernel lets NCCL's stream wait for the stream on which the thread
   works; one behind the kernel is NCCL's own bookkeeping and orders nothing;
 - one inside a ``record_param_comms`` without a kernel (``wait``), or of a thread whose own collectives nobody awaited
-  yet, lets the stream of the thread's next work wait for a collective: the last one that had ended when that work
-  began;
+  yet, lets the stream of the thread's next work wait for a collective: the one that the host execution trace tells,
+  else the last one that had ended when that work began;
 - any other lets it wait for the stream on which the thread worked before;
 - a thread synchronises with the stream on which it worked last, and with the event of what ended last before it went
   on.
@@ -16,6 +16,7 @@ ones do not, and the order of the calls has to tell:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,23 +66,25 @@ class _Stream:
         return int(self.done[index]) if index >= 0 else -FAR
 
 
-def waits_of(trace: Trace, given: Made, thread_of: np.ndarray) -> Found:
-    """Rows of the calls that wait. ``thread_of`` int64[things given]: the thread whose row each is."""
-    return _Finder(trace, given, thread_of).find()
+def waits_of(trace: Trace, given: Made, thread_of: np.ndarray, awaited: Mapping[int, int]) -> Found:
+    """Rows of the calls that wait. ``thread_of`` int64[things given]: the thread whose row each is; ``awaited``: by
+    operators that wait for a collective, which of the things given it is, -1 for one that is not there."""
+    return _Finder(trace, given, thread_of, awaited).find()
 
 
 class _Finder:
-    def __init__(self, trace: Trace, given: Made, thread_of: np.ndarray) -> None:
+    def __init__(self, trace: Trace, given: Made, thread_of: np.ndarray, told: Mapping[int, int]) -> None:
+        self.told = told
         self.trace, self.given, self.thread_of = trace, given, thread_of
         self.streams = _streams(trace, given)
         self.found = Found()
         self.is_communication = trace.kind == _G.communication
-        self.marks = _marks(trace)
+        self.marks, self.mark_of = _marks(trace)
         has = given.call >= 0
         order = np.flatnonzero(has)
         order = order[np.argsort(given.at[order], kind="stable")]
         self.by_thread = {thread: order[thread_of[order] == thread] for thread in np.unique(thread_of[order]).tolist()}
-        self.awaited: dict[tuple[int, int], int] = {}  # (stream, stream of collectives) to the last index awaited
+        self.awaited: dict[int, int] = {}  # stream of collectives to the index of the last that somebody awaited
         self.nccl_at = np.sort(trace.calls.begin[given.call[has & self.is_communication]]) if len(trace.calls) else (
             np.zeros(0, np.int64)
         )  # fmt: skip
@@ -238,9 +241,24 @@ class _Finder:
         else:
             self.found.idle += 1
             return
+        operator = int(self.mark_of[inside]) if inside >= 0 else NOTHING
+        if operator in self.told:
+            self.after_told(call, stream, self.told[operator])
+            return
         own = None if inside >= 0 else thread
         if not self.after_collective(call, stream, own) and inside < 0:
             self.after_work(call, stream, worked)
+
+    def after_told(self, call: int, stream: int, own: int) -> None:
+        """A wait for a collective that is known."""
+        if own < 0:
+            self.found.idle += 1
+            return
+        other = int(self.trace.stream[own])
+        index = int(np.flatnonzero(self.streams[other].own == own)[0])
+        self.awaited[other] = max(self.awaited.get(other, -1), index)
+        self.found.told += 1
+        self.let_wait(call, stream, other, index)
 
     def before_collective(self, call: int, stream: int, before: np.ndarray) -> None:
         work = before[~self.is_communication[before]]
@@ -267,7 +285,7 @@ class _Finder:
             index = each.last(begin)
             while index >= 0 and int(self.trace.given.end[each.own[index]]) > limit + _SLACK_PS:
                 index -= 1
-            first = self.awaited.get((stream, number_of), -1)
+            first = self.awaited.get(number_of, -1)
             if thread is not None:
                 while index > first and int(self.thread_of[each.own[index]]) != thread:
                     index -= 1
@@ -275,7 +293,7 @@ class _Finder:
                 best = max(best, (int(each.at[index]), number_of, index))
         if best[1] < 0:
             return False
-        self.awaited[stream, best[1]] = best[2]
+        self.awaited[best[1]] = best[2]
         self.found.inferred += 1
         self.let_wait(call, stream, best[1], best[2])
         return True
@@ -302,13 +320,14 @@ def _streams(trace: Trace, given: Made) -> dict[int, _Stream]:
     return found
 
 
-def _marks(trace: Trace) -> Spans:
-    """Spans of operators and annotations that are of collectives: those of operators where there are any."""
+def _marks(trace: Trace) -> tuple[Spans, np.ndarray]:
+    """Spans of operators or annotations that are of collectives, and which they are: operators where there are any."""
     for spans in (trace.operators, trace.annotations):
         names = {at for at, name in enumerate(trace.names) if _OF_COLLECTIVES.match(name)}
         mine = np.flatnonzero(np.isin(spans.name, np.array(sorted(names), np.int64)))
         if len(mine):
             args = [spans.args[each] for each in mine.tolist()]
-            return Spans(spans.name[mine], spans.thread[mine], spans.begin[mine], spans.end[mine], args)
+            found = Spans(spans.name[mine], spans.thread[mine], spans.begin[mine], spans.end[mine], args)
+            return found, mine if spans is trace.operators else np.full(len(mine), NOTHING)
     nothing = np.zeros(0, np.int64)
-    return Spans(nothing, nothing, nothing, nothing, [])
+    return Spans(nothing, nothing, nothing, nothing, []), nothing

@@ -464,3 +464,23 @@ def test_ranks_that_were_not_traced_stay_in_their_groups(tmp_path: Path) -> None
     assert kept.tables["communicators"]["members"].to_pylist()[1:] == [[0, 1]]
     assert np.diff(kept.rank_offsets).tolist() == [left.num_operations, 0]
     assert {note.code for note in left.notes} - {note.code for note in kept.notes} == {"ranks-missing"}
+
+
+@pytest.mark.parametrize("told_by_host", [False, True])
+def test_a_host_trace_tells_what_a_wait_is_for(tmp_path: Path, told_by_host: bool) -> None:
+    """Of two collectives that had ended: by the order of calls the last one, by the host execution trace the first."""
+    made = Recorded()
+    for at in (10, 40):
+        made.operator("record_param_comms", at, 20, **{"External id": at})
+        made.launch(at + 5, at + 12, 10, 20, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWork*)")
+    made.operator("record_param_comms", 70, 10, **{"External id": 70})
+    made.call("cudaStreamWaitEvent", 72, 1)
+    made.launch(90, 97, 5)
+    if told_by_host:
+        host_trace(tmp_path / "et_0.json", ("allreduce", 50, 50, [], []), ("allreduce", 60, 60, [], []))
+    found = kineto.read(made.write(tmp_path / "rank0.json"))
+    kinds = [_G(each["kind"]).name for each in gpu_rows(found)]
+    first, last = ["communication", "record_event"], ["communication"]
+    assert kinds[:3] == (first + last if told_by_host else last + first)
+    assert kinds[3:] == ["wait_event", "launch"]
+    assert ("waits-inferred" in codes(found)) != told_by_host
