@@ -176,8 +176,8 @@ def _number(event: Event, value: Any, what: str, place: str) -> int | float:
 
 def _column(events: Sequence[Event], name: str, otherwise: int, instead: Sequence[Any] = ()) -> np.ndarray:
     """An argument of events as whole numbers; ``instead`` where an event has none."""
-    values = [None if each.args is None else getattr(each.args, name) for each in events]
-    if set(map(type, values)) <= {int} and (not values or -_MOST_US <= min(values) <= max(values) <= _MOST_US):
+    values: list[Any] = [None if each.args is None else getattr(each.args, name) for each in events]
+    if set(map(type, values)) <= {int} and min(values, default=0) >= -_MOST_US and max(values, default=0) <= _MOST_US:
         return np.array(values, np.int64)
     if instead:
         values = [own if given is None else given for given, own in zip(values, instead, strict=True)]
