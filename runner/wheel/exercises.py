@@ -71,6 +71,7 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
     ),
     (
         "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070",
+        "run --workload {data}/chakra/pair --target dgx-h100",
         "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070 --model network=flow",
         "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070 --model network=dimemas",
     ),

@@ -57,6 +57,7 @@ class Counts:
     missing: int = 0  # parents that are in no node
     without_stream: int = 0
     memory: int = 0
+    early: int = 0  # receives that do not wait for sends
     ordered: int = 0  # collectives that wait for kernels before them by assumption
     shaped: int = 0  # kernels whose operations and bytes are told and not their time
 
@@ -85,7 +86,8 @@ def rank_operations(
     threads = int(lane.max() + 1) - len(streams)
     is_cpu = column["is_cpu"] != 0
     is_launched = ~is_cpu & is_cpu.any()
-    if not len(column["parent"]) and not is_launched.any():  # nothing waits for anything: no kernel is needed
+    first_parent, parent = _without_sends(column, counts)
+    if not len(parent) and not is_launched.any():  # nothing waits for anything: no kernel is needed
         nothing = np.zeros(0, np.int64)
         return _rows(
             rank, nodes, is_cpu, np.arange(len(nodes)), np.zeros(len(nodes), np.int64), streams, lane - threads,
@@ -93,7 +95,6 @@ def rank_operations(
         )  # fmt: skip
     order = np.empty(len(nodes), np.int64)
     guess = np.where(column["duration"] > 0, column["duration"], [_guess(node) for node in nodes]).astype(np.int64)
-    first_parent, parent = column["first_parent"], column["parent"]
     done = in_order.dispatch(lane, guess, is_launched, is_cpu, first_parent, parent, order)
     if done < len(nodes):
         raise UserError(_cycle(trace, nodes, order[:done]))
@@ -161,6 +162,19 @@ def _guess(node: Node) -> int:
     if node.type in (COLLECTIVE, SEND, RECEIVE):
         return round((_LATENCY + max(node.size, 0) / _NETWORK) * PS_PER_SECOND)
     return round(min(max(0.0, node.flops / _FLOPS, node.bytes / _MEMORY), 1e6) * PS_PER_SECOND)
+
+
+def _without_sends(column: dict[str, np.ndarray], counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+    """Parents without sends that receives require: a send of NCCL's may wait for its receiver, and ranks that send to
+    each other in a ring before they receive would wait for ever. Such a receive is posted early."""
+    first, parent, kind = column["first_parent"], column["parent"], column["type"]
+    child = np.repeat(np.arange(len(kind)), np.diff(first))
+    left_out = (kind[child] == RECEIVE) & (kind[parent] == SEND)
+    if not left_out.any():
+        return first, parent
+    counts.early += len(np.unique(child[left_out]))
+    kept = child[~left_out]
+    return np.concatenate(([0], np.cumsum(np.bincount(kept, minlength=len(kind))))).astype(np.int64), parent[~left_out]
 
 
 def _behind_kernels(

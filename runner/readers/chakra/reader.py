@@ -10,6 +10,7 @@ What becomes of nodes
   lower numbers first.
 - Dependencies (``data_deps``, as Chakra's feeder and ASTRA-sim take them; ``parent`` before 0.0.4) between streams are
   events, those for which a thread waits are synchronisations, those between threads signals.
+- A receive does not wait for sends: they may wait for their receivers.
 - Collectives of one process group are the same operation in the order of each rank. ``comm_size`` is the input of a
   rank: for an all-gather its part, for a reduce-scatter and an all-to-all the whole (as ASTRA-sim counts).
 - Memory nodes are copies between the host and the GPU.
@@ -163,6 +164,8 @@ def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]
                 f"to be of {_ASSUMED_PRECISION}, which the trace does not tell", count=counts.shaped),
         changes("streams-joined", f"{counts.ordered} communications wait for the kernel that was launched before them, "
                 "as in PyTorch, and nothing waits for them: the trace has lost what does", count=counts.ordered),
+        informs("receives-early", f"{counts.early} receives do not wait for the sends that they require, which may "
+                "wait for them", count=counts.early),
         changes("communication-unknown", f"{counts.typeless} communications tell no type or size: they take their "
                 "traced time, and wait for nobody", count=counts.typeless),
         changes("partners-missing", f"{counts.partnerless} messages are to or from ranks without a trace: they take "

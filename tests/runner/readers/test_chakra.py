@@ -203,6 +203,24 @@ def test_messages_are_on_streams_of_their_own(tmp_path):
     assert (behind["kind"], behind["completes"]) == ("waitall", [rows[sends["operation_id"]]["request"]])
 
 
+def test_receives_do_not_wait_for_sends(tmp_path):
+    """Ranks that send round a ring before they receive: MSCCL's programs do."""
+    ranks = [
+        trace(
+            node(1, SEND, comm_size=1 << 20, comm_dst=(rank + 1) % 3),
+            node(2, RECEIVE, 1, comm_size=1 << 20, comm_src=(rank + 2) % 3),
+            node(3, COMPUTE, 2, micros=1),
+        )
+        for rank in range(3)
+    ]  # fmt: skip
+    workload = chakra.read(write(tmp_path, *ranks))
+    rows = given(workload)
+    assert [row["kind"] for row in rows if row["kind"] != "record_event"] == [
+        "communication", "communication", "wait_event", "launch", "synchronize_device",
+    ]  # fmt: skip
+    assert "receives-early" in codes(workload)
+
+
 def test_what_is_assumed_is_told(tmp_path):
     nodes = (
         node(1, COMPUTE, 77, is_cpu_op=None, name="gone"),
