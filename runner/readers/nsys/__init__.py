@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from manyscale.runner.readers.archive import read_head
+from manyscale.runner.readers.nsys.files import files_of
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
 MAGIC: Final = b"SQLite format 3\0"
-_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
 _MOST_LOOKED_AT: Final = 1 << 16  # bytes in which the definitions of tables are sought
 
 
@@ -29,13 +29,6 @@ def can_read(path: Path) -> bool:
         return any(map(_is_export, files_of(path)))
     except OSError:
         return False
-
-
-def files_of(path: Path) -> list[Path]:
-    """Databases, by name. Raises OSError."""
-    if path.is_dir():
-        return sorted(each for each in path.iterdir() if each.suffix in _ENDINGS and each.is_file())
-    return [path] if path.is_file() else []
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:

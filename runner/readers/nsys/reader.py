@@ -17,7 +17,7 @@ from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers.kineto.events import Args, Document, Event
 from manyscale.runner.readers.kineto.reader import workload_of
 from manyscale.runner.readers.kineto.trace import Trace, trace_of
-from manyscale.runner.readers.nsys import files_of
+from manyscale.runner.readers.nsys.files import files_of
 from manyscale.runner.readers.nsys.ranges import Range, collective_args, step_of
 
 NAME: Final = "nsys"
