@@ -62,6 +62,8 @@ class RunResult(Answer, Result):
             found |= {"kernel launches": f"{launches:,}", "cycles": f"{cycles:,}", "IPC": f"{ipc:.4g}"}
         if "intervals.cpi" in self.statistics:
             found["CPI"] = f"{self.statistics['intervals.cpi'].value:.4g}"
+        if "step.time" in self.statistics:
+            found["step"] = duration(float(self.statistics["step.time"].value))
         found |= {
             each.label.lower(): percent(self.statistics[f"application.{each.name}"].value)
             for each in shown_factors({name: each.value for name, each in self.statistics.items()})

@@ -136,6 +136,8 @@ def _summary(point: Summary) -> str:
     parts = []
     if "intervals.cpi" in figures:
         parts.append(_intervals(figures))
+    elif "gpu.time.compute" in figures:
+        parts.append(_steps(figures))
     elif line := sentence(of_statistics(values), point.num_ranks, int(values.get("node.cores_per_rank", 1))):
         parts.append(line)
     if "gpu.launches" in figures:
@@ -146,6 +148,18 @@ def _summary(point: Summary) -> str:
     digits = 9 if point.num_ranks == 1 else 6
     makespan = figures["application.makespan"].value
     return "; ".join([f"{who} on {point.target}{at}: {makespan:.{digits}f} s", *parts])
+
+
+def _steps(figures: Mapping[str, Statistic]) -> str:
+    """What training steps say of their GPUs, whose hosts' efficiencies are not theirs."""
+    names = ("compute", "exposed_transfer", "exposed_wait", "idle")
+    compute, transfer, wait, idle = (float(figures[f"gpu.time.{name}"].value) for name in names)
+    whole = compute + transfer + wait + idle or 1.0
+    shares = (f"GPUs compute {compute / whole:.1%}", f"exposed communication {transfer / whole:.1%} and its waits "
+              f"{wait / whole:.1%}", f"idle {idle / whole:.1%}")  # fmt: skip
+    step = [f"step {figures['step.time'].value:.6f} s"] if "step.time" in figures else []
+    use = figures.get("step.model_flops_utilisation")
+    return ", ".join([*step, *shares, *([] if use is None else [f"MFU {use.value:.1%}"])])
 
 
 def _intervals(figures: Mapping[str, Statistic]) -> str:

@@ -51,7 +51,7 @@ def engines_of(table: pa.Table, left_out: Collection[str]) -> Lanes:
 @dataclass(frozen=True)
 class GpuTracks:
     """``names`` of the tracks; int64[n] per slice: ``track``, ``start_ps``, ``end_ps``, ``bytes``, ``launch_id`` and
-    ``label``, place in ``labels``: kernels as the table of launches names them, and other operations. A copy has a
+    ``label``, place in ``labels``: kernels by their names, and other operations. A copy has a
     slice in its stream and one on its engine."""
 
     names: list[str]
@@ -66,18 +66,24 @@ class GpuTracks:
 
 def gpu_tracks(result: Result) -> GpuTracks | None:
     """None where no streams were replayed."""
-    table, launches = result.gpu_streams, result.launches
-    if table is None or launches is None or not table.num_rows:
+    table = result.gpu_streams
+    if table is None or not table.num_rows:
         return None
     streams, engines = streams_of(table), engines_of(table, _OF_NO_ENGINE)
-    kernel = dict(zip(launches.column("launch_id").to_pylist(), launches.column("kernel").to_pylist(), strict=True))
-    launch, operations = to_numpy(table.column("launch_id")).astype(np.int64), table.column("operation").to_pylist()
-    called = [kernel[each] if each else operation for each, operation in zip(launch.tolist(), operations, strict=True)]
-    labels = list(dict.fromkeys(called))
-    number = {name: k for k, name in enumerate(labels)}
-    label = np.array([number[name] for name in called], np.int64)
+    kernel, kernels = codes_and_names(table.column("kernel_name"))
+    operation, operations = codes_and_names(table.column("operation"))
+    known = np.array([bool(name) for name in kernels], np.bool_)
+    called = np.where(known[kernel], kernel, len(kernels) + operation)
+    used, first = np.unique(called, return_index=True)
+    used = used[np.argsort(first)]
+    names = [*kernels, *operations]
+    place = np.zeros(len(names), np.int64)
+    place[used] = np.arange(len(used))
+    label = place[called]
     again = np.flatnonzero(engines.of_row >= 0)
     rows = np.concatenate((np.arange(table.num_rows), again))
     track = np.concatenate((streams.of_row, len(streams.names) + engines.of_row[again]))
     start, end, size = (to_numpy(table.column(name))[rows] for name in ("start_ps", "end_ps", "bytes"))
+    launch = to_numpy(table.column("launch_id")).astype(np.int64)
+    labels = [names[each] for each in used.tolist()]
     return GpuTracks(streams.names + engines.names, labels, track, label[rows], start, end, size, launch[rows])

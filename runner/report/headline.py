@@ -31,6 +31,11 @@ def has_launches(result: Result) -> bool:
     return result.launches is not None and result.launches.num_rows > 0
 
 
+def has_steps(result: Result) -> bool:
+    """Whether the run's kernels have traced times, so that it says where the time of its GPUs goes."""
+    return "gpu.time.compute" in result.statistics
+
+
 def subtitle(result: Result) -> str:
     """What ran, and the machine."""
     num_ranks = result.workload.num_ranks
@@ -47,7 +52,14 @@ def subtitle(result: Result) -> str:
 
 def headline(result: Result) -> str:
     """HTML of the cards: the time first, then what was simulated, then the target."""
-    cards = [_time(result), *_of_launches(result), *_of_intervals(result), *_of_nodes(result), *_of_ranks(result)]
+    cards = [
+        _time(result),
+        *_of_steps(result),
+        *_of_launches(result),
+        *_of_intervals(result),
+        *_of_nodes(result),
+        *_of_ranks(result),
+    ]
     cards.append(_target(result))
     cards += [("Sweep point", str(value), key) for key, value in result.sweep_point.items()]
     return cards_html(cards)
@@ -62,6 +74,29 @@ def _time(result: Result) -> Card:
         else f"{seconds:.12g} s"
     )
     return "Predicted time", duration(seconds), interval
+
+
+def _of_steps(result: Result) -> Iterator[Card]:
+    figures = result.statistics
+    if not has_steps(result):
+        return
+    if "step.time" in figures:
+        count = int(figures["step.count"].value)
+        steps = f"mean over ranks{f' and {count} steps' if count > 1 else ''}"
+        longest = duration(_value(figures, "step.longest"))
+        yield "Step", duration(_value(figures, "step.time")), f"{steps}; the longest {longest}"
+    parts = ("compute", "exposed_transfer", "exposed_wait", "idle")
+    compute, transfer, wait, idle = (_value(figures, f"gpu.time.{name}") for name in parts)
+    whole = compute + transfer + wait + idle or 1.0
+    yield "GPUs compute", percent(compute / whole), "of the time, mean over ranks"
+    more = f"of the time; {percent(wait / whole)} waits for other members"
+    yield "Exposed communication", percent((transfer + wait) / whole), more
+    if "step.model_flops_utilisation" in figures:
+        yield "MFU", percent(_value(figures, "step.model_flops_utilisation")), "of the GPUs' peak, by the model's work"
+
+
+def _value(figures: dict[str, Statistic], name: str) -> float:
+    return float(figures[name].value)
 
 
 def _of_launches(result: Result) -> Iterator[Card]:
@@ -136,6 +171,10 @@ def _of_nodes(result: Result) -> Iterator[Card]:
 def _of_ranks(result: Result) -> Iterator[Card]:
     if not has_ranks(result):
         return
+    if has_steps(result):
+        launches = int(result.statistics["gpu.traced_launches"].value)
+        yield "Ranks", f"{result.workload.num_ranks:,}", f"{_counted(launches, 'launch', 'launches')} of kernels"
+        return
     if "application.parallel_efficiency" in result.statistics:
         yield _efficiency(result)
     yield "Ranks", f"{result.workload.num_ranks:,}", f"{result.workload.num_operations:,} MPI calls"
@@ -161,8 +200,10 @@ def _target(result: Result) -> Card:
     gpu = Gpu.of(machine.node) if has_launches(result) else None
     if gpu is not None and not has_ranks(result):
         return "Target", machine.name, f"{gpu.sms} SMs at {gpu.frequency_hz / 1e6:g} MHz"
-    nodes, cores = _counted(machine.num_nodes, "node", "nodes"), _counted(machine.num_cores, "core", "cores")
-    return "Target", machine.name, f"{nodes}, {cores}"
+    nodes = _counted(machine.num_nodes, "node", "nodes")
+    if has_steps(result):
+        return "Target", machine.name, f"{nodes}, {_counted(machine.num_nodes * machine.node.num_gpus, 'GPU', 'GPUs')}"
+    return "Target", machine.name, f"{nodes}, {_counted(machine.num_cores, 'core', 'cores')}"
 
 
 def _counted(number: int, one: str, many: str) -> str:

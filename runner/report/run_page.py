@@ -26,7 +26,7 @@ from manyscale.runner.report.data import (
     timeline,
     timeline_of_chosen,
 )
-from manyscale.runner.report.headline import has_launches, has_ranks, headline, subtitle
+from manyscale.runner.report.headline import has_launches, has_ranks, has_steps, headline, subtitle
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import COLOURS
 from manyscale.runner.report.sections import charts
@@ -78,6 +78,10 @@ def _write(result: Result, directory: Path, drawing: str) -> None:
         from manyscale.runner.report.sections.gpu import add_launches  # loads more than a run without launches needs
 
         add_launches(page, result)
+    if has_steps(result):
+        from manyscale.runner.report.sections.steps import add_steps  # the same
+
+        add_steps(page, result)
     if result.intervals is not None:
         from manyscale.runner.report.sections.intervals import add_intervals
 
@@ -101,7 +105,10 @@ def _write(result: Result, directory: Path, drawing: str) -> None:
 def _add_ranks(page: Page, result: Result) -> None:
     """How ranks spend their time."""
     spent = time_by_state(result)
-    page.add("Where the time goes", f'<div class="pair">{_time_table(spent)}{_efficiencies(result)}</div>')
+    if has_steps(result):
+        page.add("Where the hosts' time goes", _time_table(spent), note="Waits for GPUs count as computing.")
+    else:
+        page.add("Where the time goes", f'<div class="pair">{_time_table(spent)}{_efficiencies(result)}</div>')
     runs = timeline(result)
     page.add("Timeline", charts.timeline_chart(page, result, runs), note=charts.timeline_note(result, runs))
     chosen = chosen_ranks(result)

@@ -23,7 +23,7 @@ MOST_RANKS: Final = MOST_RANKS_IN_TRACES
 MOST_CHOSEN: Final = 256
 _OF_PATH: Final = 64
 _LONGEST: Final = 32
-_OF_RANKS: Final = ("cores", "core_calls", "task_instances")  # tables by rank that traces draw
+_OF_RANKS: Final = ("cores", "core_calls", "task_instances", "gpu_streams")  # tables by rank that traces draw
 _KEPT: Final = ("regions", "communicators")
 
 

@@ -52,10 +52,12 @@ class GpuPart:
 
 def part_of(result: Result, cpus: int) -> GpuPart:
     """``cpus``: how many CPUs ranks have, behind which these come."""
-    launches = result.launches
-    if launches is None or not launches.num_rows:
-        return GpuPart([], [], [], [])
-    tracks = gpu_tracks(result) or _of_ranks(launches)
+    tracks = gpu_tracks(result)
+    if tracks is None:
+        launches = result.launches
+        if launches is None or not launches.num_rows:
+            return GpuPart([], [], [], [])
+        tracks = _of_ranks(launches)
     blocks = timed_blocks(result)
     num_sms = 0 if blocks is None else int(blocks.sm.max()) + 1
     names = tracks.names + [f"SM {each}" for each in range(num_sms)]

@@ -27,12 +27,12 @@ BLOCKS: Final = 6
 
 def write_launches(file: gzip.GzipFile, result: Result) -> list[str]:
     """Write the events and the names of the tracks, and say what is left out. Nothing where no kernel was launched."""
-    launches = result.launches
-    if launches is None or not launches.num_rows:
-        return []
     tracks = gpu_tracks(result)
     if tracks is not None:
         return _write_streams(file, result, tracks)
+    launches = result.launches
+    if launches is None or not launches.num_rows:
+        return []
     rank, start, end, cycles, launch = (
         to_numpy(launches.column(name)) for name in ("rank", "start_ps", "end_ps", "cycles", "launch_id")
     )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.quantities import PS_PER_SECOND
+from manyscale.runner.kernel_names import function_name
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.report.gpu_tracks import SMS, Lanes, engines_of, streams_of
 from manyscale.runner.report.page import Page
@@ -52,6 +53,8 @@ def _chart(page: Page, streams: pa.Table, lanes: list[Lanes], start: np.ndarray,
     unit_s, unit = time_unit(float(end.max()) / PS_PER_SECOND)
     scale = unit_s * PS_PER_SECOND
     kind, kinds = codes_and_names(streams.column("operation"))
+    kernel, kernels = codes_and_names(streams.column("kernel_name"))
+    called = [function_name(name) if name else "" for name in kernels]
     launch, moved = to_numpy(streams.column("launch_id")).tolist(), to_numpy(streams.column("bytes")).tolist()
     longest = np.sort(np.argsort(-(end - start), kind="stable")[:MAX_BARS])
     data: list[dict[str, Any]] = []
@@ -68,8 +71,8 @@ def _chart(page: Page, streams: pa.Table, lanes: list[Lanes], start: np.ndarray,
             own["base"].append(float(f"{start[row] / scale:.9g}"))
             own["x"].append(float(f"{(end[row] - start[row]) / scale:.6g}"))
             own["y"].append(each.names[int(each.of_row[row])])
-            what = f"launch {launch[row]}" if launch[row] else f"{name.replace('_', ' ')}, {size(moved[row])}"
-            own["customdata"].append(what)
+            what = f"launch {launch[row]}" if launch[row] else called[kernel[row]]
+            own["customdata"].append(what or f"{name.replace('_', ' ')}, {size(moved[row])}")
     for name, own in bars.items():
         data.append(
             {

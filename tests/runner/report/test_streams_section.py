@@ -24,6 +24,8 @@ def streams(*rows: tuple[int, int, int, str, str, int, int, int, int]) -> pa.Tab
     for name, known in (("engine", WHERE), ("operation", KINDS)):
         codes = pa.array([known.index(each) for each in columns[name]], pa.int8())
         columns[name] = pa.DictionaryArray.from_arrays(codes, pa.array(known))
+    no_name = pa.DictionaryArray.from_arrays(pa.array([0] * len(rows), pa.int32()), pa.array([""]))
+    columns["kernel_name"] = no_name
     return pa.table({field.name: columns[field.name] for field in STREAMS_SCHEMA}, STREAMS_SCHEMA)
 
 
