@@ -3,7 +3,7 @@ being one rank alone, is not said."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -95,7 +95,7 @@ def _of_steps(result: Result) -> Iterator[Card]:
         yield "MFU", percent(_value(figures, "step.model_flops_utilisation")), "of the GPUs' peak, by the model's work"
 
 
-def _value(figures: dict[str, Statistic], name: str) -> float:
+def _value(figures: Mapping[str, Statistic], name: str) -> float:
     return float(figures[name].value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -47,11 +48,11 @@ def add_steps(page: Page, result: Result) -> None:
         add_streams(page, streams, result.makespan_seconds)
 
 
-def _value(figures: dict[str, Statistic], name: str) -> float:
+def _value(figures: Mapping[str, Statistic], name: str) -> float:
     return float(figures[name].value)
 
 
-def _parts_table(figures: dict[str, Statistic]) -> str:
+def _parts_table(figures: Mapping[str, Statistic]) -> str:
     values = [_value(figures, f"gpu.time.{name}") for name, _, _ in _PARTS]
     whole = sum(values) or 1.0
     rows = [
@@ -85,7 +86,7 @@ def _steps_table(steps: pa.Table) -> str:
     return table(head, rows) + (more if len(known) > MAX_STEPS else "")
 
 
-def _groups_table(figures: dict[str, Statistic]) -> str:
+def _groups_table(figures: Mapping[str, Statistic]) -> str:
     names = [
         name.removesuffix(".exposed") for name in figures if name.startswith("group.") and name.endswith(".exposed")
     ]
