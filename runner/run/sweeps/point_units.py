@@ -4,6 +4,7 @@ A unit takes a few points. What they need of the sweep comes as its input, once 
 units are taken from the store where the worker sees it, and kept there where to make them again would cost more than
 to keep them. Files go to the run directory where the worker sees it, else they travel with the answer. Points whose
 phases need work units of their own (``Point.first_stages``) go back untouched: those units are spread over all workers.
+When they are done, units that ``ASSEMBLE`` take such points; where a worker does not see their results, they go back.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from manyscale.runner.study import Sweep, point_place
 
 KIND: Final = "points"
 INPUT: Final = "sweep"
+ASSEMBLE: Final = "assemble"
 REPAYS_KEEPING_SECONDS: Final = 0.05  # of CPU; to write and to check a result of 0.3 MB takes some 0.002
 MEMORY_BYTES: Final = 1 << 26  # of results that are not kept, for points that follow
 MOST_PROGRAMS: Final = 4
@@ -95,6 +97,7 @@ def predict_points(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
     to the driver. Beside it ``stats/INDEX``, and ``file/INDEX/NAME`` where the run directory is not seen; bytes as
     uint8."""
     points: Points = inputs[INPUT]
+    assembles = bool(parameters.get(ASSEMBLE))
     units: list[tuple[str, Outcome, str]] = []
     ready: list[tuple[int, pipeline.Point]] = []
     left: list[int] = []
@@ -105,11 +108,13 @@ def predict_points(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
         except UserError as error:
             refused = _refused(index, error)
             break  # those before it may be refused, too, by what they give
-        if is_alone(point):
+        if assembles or is_alone(point):
             ready.append((index, point))
         else:
             left.append(index)
-    done, arrays, of_result = _predicted(points, ready, units)
+    done, arrays, of_result = _predicted(points, ready, _Nowhere() if assembles else _Here(), units)
+    if of_result is None:  # else nobody asks for those behind it
+        left += [index for index, _ in ready[len(done) :]]
     answer = {
         "done": done, "left": left, "refused": of_result or refused,
         "units": [[kind, each.key, each.cpu_seconds, status] for kind, each, status in units],
@@ -118,14 +123,15 @@ def predict_points(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
 
 
 def _predicted(
-    points: Points, ready: Sequence[tuple[int, pipeline.Point]], units: list[tuple[str, Outcome, str]]
-) -> tuple[list[dict[str, Any]], Arrays, dict[str, Any] | None]:
+    points: Points, ready: Sequence[tuple[int, pipeline.Point]], executor: _Here | _Nowhere,
+    units: list[tuple[str, Outcome, str]],
+) -> tuple[list[dict[str, Any]], Arrays, dict[str, Any] | None]:  # fmt: skip
     """What there is to tell of points, their files, and what refuses the first of them that is refused."""
     done: list[dict[str, Any]] = []
     arrays: Arrays = {}
 
     def predict(some: Sequence[tuple[int, pipeline.Point]]) -> None:
-        execution = Execution(_store(points), _Here(), lambda *outcome: units.append(outcome))
+        execution = Execution(_store(points), executor, lambda *outcome: units.append(outcome))
         numbers = iter(some)
         for simulated in pipeline.simulate([point for _, point in some], execution, _programs(points)) if some else ():
             entry, files = written(points, next(numbers)[0], simulated, execution)
@@ -134,11 +140,14 @@ def _predicted(
 
     try:
         predict(ready)
-        return done, arrays, None
+    except _UnseenError:
+        pass
     except (UserError, RunError):  # of which point does not show: their work units are executed together
         for index, point in ready[len(done) :]:
             try:
                 predict([(index, point)])
+            except _UnseenError:
+                break
             except (UserError, RunError) as error:
                 return done, arrays, _refused(index, error)
     return done, arrays, None
@@ -236,6 +245,21 @@ class _Here:
     def lockstep(self, units: Sequence[WorkUnit], _shared: Mapping[str, Any], _store: _Results) -> Iterator[Outcome]:
         assert not units, "points with such units are left to the driver"
         yield from ()
+
+
+class _UnseenError(Exception):
+    """A result that is there is not seen from here."""
+
+
+class _Nowhere:
+    """Computes nothing: whatever is asked for has been computed."""
+
+    def map(self, units: Sequence[WorkUnit], _shared: Mapping[str, Any], _store: _Results) -> Iterator[Outcome]:
+        if units:
+            raise _UnseenError
+        yield from ()
+
+    lockstep = map
 
 
 class _Results:

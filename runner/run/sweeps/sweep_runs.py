@@ -1,12 +1,12 @@
 """A sweep from its points to their files: the points go to workers a few at a time, in units that predict and write
-them (``point_units``); what comes back is small. Points that need work units of their own are predicted here, some at a
-time, and their units by the workers. However many points there are, no more is held of one that is written than its
-figures."""
+them (``point_units``); what comes back is small. Points that need work units of their own are prepared here, some at a
+time, their units are computed by the workers, and then these assemble them. However many points there are, no more is
+held of one that is written than its figures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
@@ -20,7 +20,7 @@ from manyscale.runner.run.execute.choice import OPERATIONS_PER_SECOND
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.run.sweeps.finished import Finished, FinishedPoints
-from manyscale.runner.run.sweeps.point_units import INPUT, KIND, Points, is_alone, written
+from manyscale.runner.run.sweeps.point_units import ASSEMBLE, INPUT, KIND, Points, is_alone, written
 from manyscale.runner.run.sweeps.summaries import Summaries
 from manyscale.runner.storage import directories
 
@@ -72,8 +72,8 @@ class SweepRun:
         for window in _batches(_batches(missing, size), UNITS_AT_ONCE):
             yield [self._unit(indices) for indices in window]
 
-    def _unit(self, indices: tuple[int, ...]) -> WorkUnit:
-        parameters = {"indices": list(indices)}
+    def _unit(self, indices: tuple[int, ...], *, assembles: bool = False) -> WorkUnit:
+        parameters: dict[str, Any] = {"indices": list(indices)} | ({ASSEMBLE: True} if assembles else {})
         key = unit_key(KIND, VERSION, parameters, [self.stamp], seed=0)
         weight = len(indices) * (3 * self.points.workload.num_operations + POINT_OPERATIONS)
         return WorkUnit(key, KIND, parameters, {INPUT: INPUT}, weight, is_kept=False)
@@ -101,10 +101,24 @@ class SweepRun:
     def _predict_here(self, indices: Iterable[int]) -> None:
         for some in _batches(indices, POINTS_AT_ONCE):
             ready = [self._ready(index) for index in some]
-            numbers = iter(some)
-            for simulated in pipeline.simulate(ready, self.execution):
-                entry, arrays = written(self.points, next(numbers), simulated, self.execution)
+            for index, simulated in self._assembled_elsewhere(some, pipeline.simulate(ready, self.execution)):
+                entry, arrays = written(self.points, index, simulated, self.execution)
                 self._take([entry], arrays)
+
+    def _assembled_elsewhere(
+        self, indices: Sequence[int], simulated: Iterator[pipeline.Simulated]
+    ) -> Iterator[tuple[int, pipeline.Simulated]]:
+        """Have workers assemble and write points that are simulated; those that are left to this process, which all are
+        where it is the only one."""
+        if getattr(self.execution.executor, "name", "local") == "local":
+            yield from zip(indices, simulated, strict=True)
+            return
+        known = dict(zip(indices, simulated, strict=True))
+        size = max(1, min(MOST_POINTS_OF_UNIT, len(indices) // LEAST_UNITS))
+        for index in sorted(
+            self._predict_in_units([self._unit(some, assembles=True) for some in _batches(indices, size)])
+        ):
+            yield index, known[index]
 
     def _ready(self, index: int) -> pipeline.Point:
         return self.prepared.pop(index) if index in self.prepared else self.points.prepare(index)

@@ -244,6 +244,54 @@ def test_files_travel_where_the_run_directory_is_not_seen(
     assert contents(run("away", "--no-report", "--cache", "other")) == here
 
 
+@pytest.fixture
+def coupled(tmp_path: Path) -> list[str]:
+    """The command for a sweep of which the second point has work units of its own: its ranks communicate inside
+    tasks on several cores."""
+    content = {
+        "schema": 1, "workload": {"path": "jacobi-8"}, "target": "marenostrum3",
+        "sweep": {"mapping.cores_per_rank": [1, 2]},
+    }  # fmt: skip
+    (tmp_path / "coupled.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    return ["run", "coupled.yaml", "--no-report", "-o"]
+
+
+@pytest.mark.contract
+def test_points_with_units_of_their_own_are_assembled_where_their_results_are_seen(
+    coupled: list[str], cli: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else by the driver. Here both are this process; its executor is called by another name."""
+    assert cli(*coupled, "here", "--executor", "local").status == 0
+    number_done = []
+    predicted = point_units._predicted
+
+    def told(*arguments: Any) -> Any:
+        found = predicted(*arguments)
+        number_done.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(LocalExecutor, "name", "elsewhere")
+    monkeypatch.setattr(point_units, "_predicted", told)
+    for name in ("seen", "unseen"):
+        if name == "unseen":
+            monkeypatch.setattr(point_units, "_store_at", lambda _place: None)
+        there = cli(*coupled, name, "--executor", "local")
+        assert there.status == 0, there.err
+        assert contents(Path(name)) == contents(Path("here"))
+    # units of the first point, of the second one, which is left, and of the second one when its units are done
+    assert number_done == [1, 0, 1, 1, 0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+def test_workers_assemble_points_with_units_of_their_own_to_the_same_bytes(coupled: list[str], cli: Callable) -> None:
+    assert cli(*coupled, "here", "--executor", "local").status == 0
+    by_ray = cli(*coupled, "ray", "--executor", "ray", "--workers", 2, "--cache", "other")
+    assert by_ray.status == 0, by_ray.err
+    assert contents(Path("ray")) == contents(Path("here"))
+    assert "0 reused" in by_ray.out, "a point's units count once"
+
+
 @pytest.mark.slow
 @pytest.mark.contract
 def test_workers_write_the_same_bytes(run: Callable, cli: Callable, study: Path, packs: None) -> None:
