@@ -104,8 +104,8 @@ def _exchange(group: Group, every: Sequence[Told], is_sized: bool) -> tuple[list
         return found, True, True
     if not is_sized:
         return [Said(_K.alltoall)] * here, False, True
-    # all members send equal parts, or what each has of them is not known
+    # all members send and receive as much, in equal parts, or what each has of them is not known
     sent = [each.sent * each.element_bytes for each in every]
-    is_even = len(set(sent)) == 1 and sent[0] % size == 0
+    is_even = len(set(sent)) == 1 and sent[0] % size == 0 and all(each.received == each.sent for each in every)
     part = max(sent) // size
     return [Said(_K.alltoall, part, part)] * here, True, is_even

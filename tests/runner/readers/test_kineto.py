@@ -484,3 +484,20 @@ def test_a_host_trace_tells_what_a_wait_is_for(tmp_path: Path, told_by_host: boo
     assert kinds[:3] == (first + last if told_by_host else last + first)
     assert kinds[3:] == ["wait_event", "launch"]
     assert ("waits-inferred" in codes(found)) != told_by_host
+
+
+@pytest.mark.parametrize("source", ["mark", "kernel"])
+def test_an_all_to_all_whose_parts_nobody_tells(tmp_path: Path, source: str) -> None:
+    """A mark has the elements that are sent; parts may differ for all that. A kernel's description has both, and no
+    splits where parts are equal."""
+    for rank in range(2):
+        made = Recorded(rank, 2)
+        shape = {"Input Dims": [[8]], "Input type": ["float"]}
+        made.add("user_annotation", "nccl:all_to_all", 8, 10, MAIN, **shape)
+        description = told("all_to_all", 8) if source == "kernel" else {}
+        made.launch(10, 20, 30, 20, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWork*)", **description)
+        made.write(tmp_path / f"rank{rank}.json")
+    found = kineto.read(tmp_path)
+    own = [each for each in found.tables["operations"].to_pylist() if each["kind"] != "other"]
+    assert [(each["kind"], each["bytes"]) for each in own] == [("alltoall", 16)] * 2
+    assert ("collective-splits-unknown" in codes(found)) == (source == "mark")
