@@ -2,7 +2,7 @@
 
 ``python tests/validation/ai/megatron.py fit``: parameters fitted to every third row of the single node's, sorted by
 configuration, and errors of these and of all others, by the closed form.
-``python tests/validation/ai/megatron.py single [N]``: the others, every N-th of them, synthesised and replayed.
+``python tests/validation/ai/megatron.py single [N [FIRST]]``: the others, every N-th of them, synthesised and replayed.
 ``python tests/validation/ai/megatron.py multi [NAME ...]``: 3.6 billion parameters on 64 GPUs, from the single node's
 calibration.
 
@@ -98,7 +98,8 @@ def main() -> None:
         told("fitted, closed form", found.error[found.was_fitted])
         told("others, closed form", found.error[~found.was_fitted])
     elif question == "single":
-        chosen = np.flatnonzero(~found.was_fitted)[:: int(more[0]) if more else 1]
+        step, first = int(more[0]) if more else 1, int(more[1]) if len(more) > 1 else 0
+        chosen = np.flatnonzero(~found.was_fitted)[first::step]
         rows([found.steps[at] for at in chosen.tolist()], found.measured_s[chosen], found.machine, "others, replayed")
     else:
         machine = copy.deepcopy(found.machine)
