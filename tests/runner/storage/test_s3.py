@@ -19,7 +19,7 @@ import pytest
 from conftest import KEYS  # type: ignore[import-not-found]
 from refusing import nobody, refusing, silent
 
-from manyscale.runner.storage import lease
+from manyscale.runner.storage import directories, lease
 from manyscale.runner.storage import remote as objects
 from manyscale.runner.storage.address import located
 from manyscale.runner.storage.remote import remote
@@ -227,8 +227,6 @@ def test_commands_that_write_folders_alone_say_so(bucket: str, on: Callable, ref
 
 def test_a_run_is_read_while_it_is_written(bucket: str, on: Callable, monkeypatch, tmp_path: Path) -> None:
     """On the same machine the copy itself is read; elsewhere what has been published."""
-    from manyscale.runner.storage import directories
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
     monkeypatch.setattr(directories, "SECONDS_BETWEEN", 0.01)
     copy = located(f"{bucket}/run")
@@ -248,6 +246,21 @@ def test_a_run_is_read_while_it_is_written(bucket: str, on: Callable, monkeypatc
         directories.fetch(other, again=True)
         assert (other / "units.jsonl").read_text() == '{"line": 0}\n{"line": 1}\n{"line": 2}\n'
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+
+
+def test_a_second_machine_does_not_write_the_same_run(
+    bucket: str, on: Callable, refused: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Times of objects are whole seconds there."""
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.3)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.5)
+    command = ["run", "lulesh-8", "-o", f"{bucket}/run", "--no-report"]
+    assert on("one", *command).status == 0
+    with directories.published(located(f"{bucket}/run")):
+        refused(on("two", *command, "--resume"), f"{bucket}/run: another process writes there (", "wait until it has")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+    assert not remote(f"{bucket}/run").hidden(lease.CLAIM)
+    assert on("two", *command, "--resume").status == 0
 
 
 def test_workers_that_share_no_folder_use_the_bucket_directly(bucket: str, on: Callable, tmp_path: Path) -> None:
