@@ -7,7 +7,7 @@ the model wider, a longer pipeline the model deeper. Of collectives this means:
   activations; it stays.
 - ``allgather`` and ``reduce_scatter`` (ZeRO, FSDP, sequence parallelism): the whole vector stays, and each member has
   1/n of it in place of 1/t, rounded up. Where their counts are given per member, those of a traced member are divided
-  among the new ones that take after it.
+  among the new ones that take after it; equal ones of a ``reduce_scatter`` become one size for all.
 - ``alltoall``: what a rank sends in all stays; each peer gets t/n of what it got, rounded up.
 - ``alltoallv``: what traced rank a sent traced rank b is divided among the ranks that take after b, to the byte; who
   gets the odd bytes turns with the sender, so that what the ranks that take after b receive from one that takes after a
@@ -38,11 +38,28 @@ MOST_COUNTS: Final = 2**27  # sizes for each member, of all collectives together
 SIDES: Final = ("send_counts", "receive_counts")
 
 
-def scaled_sizes(workload: Workload, before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def even_blocks(workload: Workload) -> np.ndarray:
+    """int64[operations]: the size of every member's block of a reduce_scatter that names one for each, where all are
+    equal; 0 for other operations."""
+    found = np.zeros(workload.num_operations, np.int64)
+    bounds, values = workload.lists("operations", "receive_counts")
+    rows = np.flatnonzero((np.diff(bounds) > 0) & np.isin(workload.column("operations", "kind"), _SCATTERED))
+    if len(rows):
+        named = np.flatnonzero(np.diff(bounds) > 0)
+        least, most = (which.reduceat(values, bounds[named]) for which in (np.minimum, np.maximum))
+        at = np.searchsorted(named, rows)
+        found[rows] = np.where(least[at] == most[at], least[at], 0)
+    return found
+
+
+def scaled_sizes(
+    workload: Workload, before: np.ndarray, after: np.ndarray, blocks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """int64[operations]: ``bytes`` and ``receive_bytes`` where an operation's group has ``after`` members in place of
-    ``before`` (int64[operations])."""
+    ``before`` (int64[operations]). ``blocks``: what each member gets of a reduce_scatter (``even_blocks``)."""
     kind, sent, received = (workload.column("operations", name) for name in ("kind", "bytes", "receive_bytes"))
     grows = before != after
+    received = np.where(grows & (blocks > 0), blocks, received)
     own = grows & np.isin(kind, _SHARED)
     whole = received == sent * before  # of a gather, if its size is that of the result
     part = grows & (np.isin(kind, (*_TO_ALL, *_SCATTERED)) | (np.isin(kind, _GATHERS) & ~whole))

@@ -23,6 +23,7 @@ from manyscale.runner.run.extrapolation.roles.sizes import (
     SIDES,
     Grown,
     counts,
+    even_blocks,
     grown,
     refuse_too_many,
     scaled_sizes,
@@ -243,7 +244,8 @@ def _operations(grid: Grid) -> pa.Table:
         np.array([getattr(each, which) for each in grid.families.families] + [1])[family]
         for which in ("traced_members", "members")
     )
-    sent, received = scaled_sizes(workload, before, after)
+    blocks = np.where(before != after, even_blocks(workload), 0)
+    sent, received = scaled_sizes(workload, before, after, blocks)
     replaced: dict[str, object] = {
         "rank": taken.rank,
         "communicator_id": _new_communicators(grid, family, taken),
@@ -253,7 +255,7 @@ def _operations(grid: Grid) -> pa.Table:
     }
     if np.any(source >= 0):
         replaced["source"] = _partners(grid, taken, source, source >= 0, "source")
-    replaced |= {side: _counts(grid, side, taken, kind, family) for side in SIDES}
+    replaced |= {side: _counts(grid, side, taken, kind, family, blocks > 0) for side in SIDES}
     replaced["completes"] = _lists(workload.tables["operations"].column("completes"), taken.row)
     return _table("operations", workload.tables["operations"], taken, replaced)
 
@@ -311,22 +313,23 @@ def _empty_lists(count: int, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(to_arrow(np.zeros(count + 1, np.int32)), values, type=kind)
 
 
-def _counts(grid: Grid, side: str, taken: _Rows, kind: np.ndarray, family: np.ndarray) -> pa.Array:
-    """Sizes for each member, of the operations that name them."""
+def _counts(grid: Grid, side: str, taken: _Rows, kind: np.ndarray, family: np.ndarray, is_even: np.ndarray) -> pa.Array:
+    """Sizes for each member, of the operations that name them and need to (not ``is_even``)."""
     workload = grid.workload
     bounds, values = workload.lists("operations", side)
     field = SCHEMAS["operations"].field(side)
     if not len(values):
         return _empty_lists(len(taken.row), field.type)
     members = np.array([each.members for each in grid.families.families] + [0])
-    length = np.where(np.diff(bounds) > 0, members[family], 0)
+    names = (np.diff(bounds) > 0) & ~is_even
+    length = np.where(names, members[family], 0)
     lengths = length[taken.row]
     refuse_too_many(int(lengths.sum()), grid.num_ranks)
     at = np.concatenate(([0], np.cumsum(lengths)))
     filled = np.empty(int(at[-1]), np.int64)
     first_row = np.searchsorted(taken.rank, np.arange(grid.num_ranks))
-    described = np.column_stack((workload.column("operations", "rank"), kind, family))[np.diff(bounds) > 0]
-    named = np.flatnonzero(np.diff(bounds) > 0)
+    described = np.column_stack((workload.column("operations", "rank"), kind, family))[names]
+    named = np.flatnonzero(names)
     groups = _Groups(grid, [each.member_table(grid.layout) for each in grid.families.families], {})
     for rank, source in enumerate(grid.sources.rank.tolist()):
         mine = named[described[:, 0] == source]

@@ -15,7 +15,15 @@ import pyarrow as pa
 import pytest
 from kineto_traces import two_ranks
 
-from manyscale.models.workload import NO_RANK, NO_REQUEST, SCHEMAS, OperationKind, PhaseKind, Workload
+from manyscale.models.workload import (
+    NO_RANK,
+    NO_REQUEST,
+    OPERATIONS_SCHEMA,
+    SCHEMAS,
+    OperationKind,
+    PhaseKind,
+    Workload,
+)
 from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
@@ -282,6 +290,20 @@ def test_speeds_as_measured() -> None:
     np.testing.assert_allclose(drawn, np.log(1.2) / 2 * np.sqrt(2))
     assert grown(trace, **wanted).digest == found.workload.digest != grown(trace, **wanted, seed=1).digest
     assert set(cpu_times(grown(trace, **wanted | {"spread": "none"}))[:24:2]) == set(cpu_times(trace)[:4:2])
+
+
+def test_blocks_that_are_named_for_each_member_become_one_size() -> None:
+    """As profilers' traces have a reduce_scatter: 4 ranks of 256 KiB become 64 of 16 KiB; as many ranks keep theirs."""
+    trace = Step({"tp": 1, "dp": 4, "pp": 1}).workload()
+    rows = trace.tables["operations"].to_pylist()
+    for row in rows:
+        if row["kind"] == "reduce_scatter":
+            row |= {"receive_bytes": 0, "receive_counts": [GRADIENT // 4] * 4}
+    changed = replace(trace, tables={**trace.tables, "operations": pa.Table.from_pylist(rows, OPERATIONS_SCHEMA)})
+    made = grown(changed, groups={"dp": 64}).tables["operations"].to_pylist()
+    sizes = {(row["receive_bytes"], len(row["receive_counts"])) for row in made if row["kind"] == "reduce_scatter"}
+    assert sizes == {(16 << 10, 0)}
+    assert grown(changed, groups={"dp": 4}).tables["operations"].to_pylist() == rows
 
 
 def test_an_uneven_all_to_all_keeps_its_bytes() -> None:
