@@ -20,6 +20,8 @@ from manyscale.runner.readers.kineto.trace import Trace
 _G: Final = GpuOperationKind
 MARKER, COMPLETES = -1, -2  # kinds of rows that give no GPU anything; the second completes the message before it
 NOTHING: Final = -1
+_FULL_QUEUE: Final = 1000  # of a GPU, about: behind some 1,024 launches the next one waits
+_LONG_CALL_PS: Final = 100_000_000  # that a launch takes when it waits
 FAR: Final = np.iinfo(np.int64).max
 
 
@@ -74,11 +76,13 @@ def joined(*parts: Rows) -> Rows:
 @dataclass(frozen=True)
 class Made:
     """``rows`` of what has a call; ``call`` int64[things given]: the call of each, NOTHING where the trace has none;
-    ``at`` int64[things given]: where it was given."""
+    ``at`` int64[things given]: where it was given; ``queued``: calls that waited for room in the GPU's
+    queue."""
 
     rows: Rows
     call: np.ndarray
     at: np.ndarray
+    queued: np.ndarray
 
 
 def made(trace: Trace) -> Made:
@@ -117,7 +121,9 @@ def made(trace: Trace) -> Made:
         duration=(end - begin)[mine],
         second=0,
     )
-    return Made(found, call, at)
+    open_then = np.searchsorted(np.sort(at), called) - np.searchsorted(np.sort(end), called)
+    queued = has & ~waits & (open_then >= _FULL_QUEUE) & (returned - called > _LONG_CALL_PS)
+    return Made(found, call, at, np.unique(call[queued]))
 
 
 def _calls(trace: Trace) -> np.ndarray:

@@ -171,6 +171,10 @@ def _of_ranks(ranks: Sequence[Rank]) -> list[Note]:
     if count:
         text = f"the trace does not tell the events and streams of {count} waits: they follow from the order of calls"
         found.append(changes("waits-inferred", text, where, count))
+    count, where = _counted(ranks, [len(rank.given.queued) for rank in ranks])
+    if count:
+        text = f"{count} launches waited for room in the GPU's queue: they wait for what ended last before they went on"
+        found.append(changes("launch-queue-full", text, where, count))
     count, where = _counted(ranks, [rank.overlapping for rank in ranks])
     if count:
         text = f"{count} runs of calls of other threads overlap with the first thread: they do not wait for it"

@@ -10,7 +10,7 @@ ones do not, and the order of the calls has to tell:
   else the last one that had ended when that work began;
 - any other lets it wait for the stream on which the thread worked before;
 - a thread synchronises with the stream on which it worked last, and with the event of what ended last before it went
-  on.
+  on; so does a launch that waits for room in the GPU's queue.
 """
 
 from __future__ import annotations
@@ -113,6 +113,9 @@ class _Finder:
                 self.event_told(call, told) if told is not None else self.event(call)
             else:
                 self.stream(call, told)
+        for call in self.given.queued.tolist():
+            self.event(call)
+        self.found.inferred -= len(self.given.queued)  # which have a note of their own
         return self.found
 
     def synchronise(self, call: int, kind: int, stream: int, done: int, event: int = 0) -> None:

@@ -501,3 +501,19 @@ def test_an_all_to_all_whose_parts_nobody_tells(tmp_path: Path, source: str) -> 
     own = [each for each in found.tables["operations"].to_pylist() if each["kind"] != "other"]
     assert [(each["kind"], each["bytes"]) for each in own] == [("alltoall", 16)] * 2
     assert ("collective-splits-unknown" in codes(found)) == (source == "mark")
+
+
+def test_a_full_queue_is_a_wait(tmp_path: Path) -> None:
+    """1,100 launches of 5 us each wait for a kernel of 100 ms; the last one's call takes until that ends, and 80 us."""
+    made = Recorded()
+    made.launch(10, 20, 100_000)
+    for at in range(1_100):
+        made.launch(20 + 6 * at, 100_200 + 2 * at, 2)
+    made.work(made.call("cudaLaunchKernel", 10_000, 90_100), 102_500, 2)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    rows = gpu_rows(found)
+    assert [_G(each["kind"]).name for each in rows[-2:]] == ["synchronize_event", "launch"]
+    assert rows[1]["kind"] == _G.record_event
+    assert rows[-2]["event"] == rows[1]["event"]
+    assert gaps(found)[rows[-1]["operation_id"]] == 80
+    assert codes(found) == ["launch-queue-full"]
