@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces"),
 ]
 NOISE = 1.3
-ROUNDS = 4
+ROUNDS = 6
 LEAST_SECONDS = 0.4  # of CPU time in each round
 NOISE_OF_ONE = 1.8  # of a single round
 
