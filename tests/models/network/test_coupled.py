@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from validation.simgrid.random_programs import generate
 
+from manyscale.models.kernels import read_only
 from manyscale.models.machine import Link, Network
 from manyscale.models.network.coupled.model import CoupledTimeline, replay_coupled
 from manyscale.models.network.program import build_program
@@ -139,7 +140,7 @@ def coupled(
 ) -> CoupledTimeline:
     law = law or network()
     program = build_program(workload, law.collectives)
-    times = [None if node is None else node.piece_ps for node in nodes]
+    times = [None if node is None else read_only(node.piece_ps, np.int64) for node in nodes]
     placement = Placement.one_per_node(workload.num_ranks)
     return replay_coupled(
         program, compute_of(workload), nodes, times, num_cores, RuntimeSystem(), law, placement, model=model,

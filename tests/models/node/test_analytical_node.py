@@ -44,8 +44,9 @@ def piece_lines(pieces: list[list[tuple[int, int]]]) -> PieceLines:
     rows = [row for each in pieces for row in each]
     line, use = (np.array([row[k] for row in rows]) for k in range(2))
     return PieceLines(
-        64, np.concatenate(([0], ends[:-1])), ends, line.astype(np.int32), use.astype(np.uint8),
-        np.ones(len(rows), np.uint8), np.arange(int(line.max(initial=-1)) + 1),
+        64, read_only(np.concatenate(([0], ends[:-1])), np.int64), read_only(ends, np.int64),
+        read_only(line, np.int32), read_only(use, np.uint8), read_only(np.ones(len(rows)), np.uint8),
+        read_only(np.arange(int(line.max(initial=-1)) + 1), np.int64),
     )  # fmt: skip
 
 
