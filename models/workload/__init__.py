@@ -204,10 +204,15 @@ class Workload:
     @cached_property
     def digest(self) -> str:
         """Hexadecimal content hash: equal for equal tables, however they were chunked or stored."""
+        return self.digest_with({})
+
+    def digest_with(self, earlier: Mapping[str, pa.Table]) -> str:
+        """The digest that the workload had with tables of an earlier schema in place of its own."""
         state = hashlib.blake2b(f"workload 3 {self.num_ranks}".encode(), digest_size=20)
+        tables = {**self.tables, **earlier}
         for level in SCHEMAS:
-            if self.tables[level].num_rows:
-                state.update(f"{level} {table_digest(self.tables[level])}".encode())
+            if tables[level].num_rows:
+                state.update(f"{level} {table_digest(tables[level])}".encode())
         if self.detail is not None:
             state.update(f"detail {self.detail.digest}".encode())
         if self.gpu is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 VERSION: Final = 4
@@ -11,3 +12,5 @@ RAW: Final = "raw"  # the tracer's files, until they are read
 DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
 LAUNCHES: Final = "launches"  # a folder for each GPU launch, by its number
 TABLE: Final = ".arrow"  # how those of tables end
+# columns that tables were given after folders of this version were written, and what stands in for them
+LATER: Final[Mapping[str, Mapping[str, int]]] = {"gpu_operations": {"thread": 0, "kernel_id": -1, "duration_ps": -1}}

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
@@ -28,6 +29,7 @@ from manyscale.runner.readers.stores.launches import LaunchStore
 from manyscale.runner.readers.workload_folder.layout import (
     DETAIL,
     HEADER,
+    LATER,
     LAUNCHES,
     TABLE,
     TEXTS_FOR_NOTES,
@@ -58,6 +60,8 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
             tables[level] = pa.ipc.open_file(source).read_all()
             if verify:
                 tables[level].validate(full=True)
+        earlier = {name: table for name, table in tables.items() if name in LATER and _lacks(table, name)}
+        tables |= {name: _with_later(table, name) for name, table in earlier.items()}
         detail = None
         if content["has_detail"]:
             detail = _unpacked(members[DETAIL]) if members else DetailStore(path / DETAIL)
@@ -88,10 +92,23 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
         limits.refuse(error, header, "read")
         raise UserError(f"{header}: the workload is damaged ({error}); convert the original trace again") from None
     if not verify:
-        workload.__dict__["digest"] = digest  # where cached_property keeps it
-    elif workload.digest != digest:
+        if not earlier:
+            workload.__dict__["digest"] = digest  # where cached_property keeps it
+    elif (workload.digest_with(earlier) if earlier else workload.digest) != digest:
         raise UserError(f"{header}: the tables were changed since they were written; convert the original trace again")
     return workload
+
+
+def _lacks(table: pa.Table, name: str) -> bool:
+    return all(column not in table.schema.names for column in LATER[name])
+
+
+def _with_later(table: pa.Table, name: str) -> pa.Table:
+    """With the columns that the table did not have when it was written."""
+    for column, value in LATER[name].items():
+        field = SCHEMAS[name].field(column)
+        table = table.append_column(field, pa.array(np.full(table.num_rows, value), field.type))
+    return table.select(SCHEMAS[name].names)
 
 
 def _notes(content: Mapping[str, Any]) -> tuple[Note, ...]:
