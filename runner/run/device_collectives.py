@@ -9,8 +9,15 @@ import numpy as np
 
 from manyscale.models.gpu.device.program import Given, Meetings
 from manyscale.models.machine import Network
-from manyscale.models.network.devices.demands import Demands, of_collectives, of_messages
+from manyscale.models.network.devices.demands import (
+    Demands,
+    of_collectives,
+    of_messages,
+    own_ways,
+    with_bodies,
+)
 from manyscale.models.network.devices.model import rows_of_messages
+from manyscale.models.network.flow.own_ways import OwnWays
 from manyscale.models.network.nccl.fabric import Fabric
 from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.network.program import Program
@@ -41,6 +48,24 @@ class Taken:
     def at_once(self) -> Meetings:
         """The same where they take no time."""
         return Meetings(self.traced.collectives.of_given, 0 * self.takes_ps, np.full(len(self.takes_ps), -1, np.int32))
+
+    def on_links(self, program: Program) -> tuple[Program, Meetings, OwnWays | None]:
+        """The same where links of GPUs are shared: the program with what collectives that take what the model says
+        send, and what goes over which links."""
+        if self.demands is None or self.of_messages is None or self.fabric is None:
+            return program, self.meetings(), None
+        of = self.traced.collectives
+        mine = np.flatnonzero(self.by_model)
+        leaders = np.array([each[0] if len(each) else 0 for each in of.members], np.int64)[of.communicator[mine]]
+        size = np.array([each.bytes for each in self.demands.found], np.int64)[self.demands.which[mine]]
+        program, messages, number = with_bodies(program, leaders, size)
+        strand = np.full(len(self.takes_ps), -1, np.int32)
+        strand[mine] = number
+        between = np.flatnonzero(self.of_messages.which >= 0)
+        every = self.demands.joined(self.of_messages)
+        which = np.concatenate((mine, len(self.takes_ps) + between))
+        own = own_ways(every, which, np.concatenate((messages, between)), self.fabric) if len(which) else None
+        return program, self.meetings(strand), own
 
     def arrays(self) -> Arrays:
         """Named arrays, as results of work units are stored; none without a model of NCCL."""

@@ -17,7 +17,6 @@ from manyscale.models.gpu.device.state import MPI_CALL, Devices
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network, ideal_network
 from manyscale.models.network.devices.model import (
-    DeviceTimeline,
     replay_with_devices,
     rows_of_messages,
     strands_needed,
@@ -67,27 +66,29 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     of_gpus = np.count_nonzero(between >= 0) if between is not None and takes_times else 0
     of_several = of_several if takes_times else 0
 
-    def replay(model: str, law: Network, message_ps: np.ndarray | None) -> DeviceTimeline:
-        return replay_with_devices(
-            program, devices_of, law, placement, model=model, message_ps=message_ps,
-            told=None if traced is None else traced.collectives.told,
-        )  # fmt: skip
-
+    told = None if traced is None else traced.collectives.told
     takes = device_collectives.taken(
         traced, whole_program, given, on_device, network, parameters["num_gpus"], placement.num_nodes
     )
     if takes is not None and takes.of_messages is not None and takes_times:
         own = takes.of_messages.time_ps
         between = own if between is None else np.where(own >= 0, own, between)
-    meet, at_once = (None, None) if takes is None else (takes.meetings(), takes.at_once())
+    meet, at_once, sending, own_ways = None, None, program, None
+    if takes is not None:
+        meet, at_once = takes.meetings(), takes.at_once()
+        if parameters["model"] == "flow" and not takes_times:
+            sending, meet, own_ways = takes.on_links(program)
     devices_of = build(
         given, kinds, gpu, whole_program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"],
         takes_ps=takes_ps, traced_ps=None if traced is None else traced.takes_ps, meetings=at_once,
         strand_of_row=strand_of_row,
     )  # fmt: skip
-    ideal_makespan_ps = replay("latency-bandwidth", ideal_network(network), None).makespan_ps
+    ideal = replay_with_devices(program, devices_of, ideal_network(network), placement, told=told)
+    ideal_makespan_ps = ideal.makespan_ps
     again(devices_of, meet)
-    result = replay(parameters["model"], network, between)
+    result = replay_with_devices(
+        sending, devices_of, network, placement, model=parameters["model"], message_ps=between, told=told, own=own_ways
+    )
     of_given = devices_of.of_given
     causes = _causes(result.devices, of_given, given)
     nothing = {name: getattr(result.devices, name)[:0] for name in ("item", "edge", "work")}

@@ -13,6 +13,7 @@ from manyscale.models.machine import Network
 from manyscale.models.network.coupled.kernel import new_flights
 from manyscale.models.network.dimemas import model as dimemas
 from manyscale.models.network.flow import model as flow
+from manyscale.models.network.flow.own_ways import OwnWays
 from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.steps import ACTION, FIRST, START_STRAND, WAIT_STRAND
@@ -42,11 +43,13 @@ def run(
     network: Network,
     placement: Placement,
     message_ps: np.ndarray | None = None,
+    own: OwnWays | None = None,
 ) -> tuple[State, np.ndarray, LinkLoad | None]:
     """Run one of MODELS: the state at its end, ends of operations, the load of links where they are known. ``joined``:
     what the kernels take beside strands; ``parked``: the state with what of it is in the heap. ``before`` int64[rows]:
     compute before operations. ``message_ps`` int64[messages]: what those take that do not go over the network, -1 of
-    others; models whose messages share links take no account of it."""
+    others; models whose messages share links take no account of it. ``own``: messages that share links beside the
+    topology's, where any are shared."""
     node_of_rank = placement.node_of_rank
     if model == "dimemas":
         steps, state, is_eager, transfers = dimemas.prepare(program, strands, before, network, placement)
@@ -65,7 +68,8 @@ def run(
         source, destination = program.source, program.destination
         pairs = node_of_rank[source], node_of_rank[destination]
         ways = routes(network, placement.num_nodes, *pairs, source == destination)
-        traffic, sharing = flow.traffic_of(program, network, ways)
+        ways = ways if own is None else own.beside(ways)
+        traffic, sharing = flow.traffic_of(program, network, ways, own=own)
         kernels.flow(steps, state, joined, traffic, sharing, law.eager_start)
         return state, whole(state.end), flow.load_of(ways, sharing)
     cost = law.cost_ps if message_ps is None else np.where(message_ps >= 0, message_ps, law.cost_ps)

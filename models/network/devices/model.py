@@ -23,13 +23,14 @@ from manyscale.models.gpu.device.state import Devices
 from manyscale.models.machine import Network
 from manyscale.models.network.coupled.joined import MODELS, Kernels, run, split, whole
 from manyscale.models.network.devices import kernel
+from manyscale.models.network.flow.own_ways import OwnWays
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock_of, refuse_unreceived, stuck_strand
 from manyscale.models.network.replay.steps import ACTION, FIRST, POST_OPEN_SEND, POST_SEND
 from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 
-VERSION: Final = 9
+VERSION: Final = 10
 ToldMeeting: TypeAlias = Callable[[int, list[int]], str]
 KERNELS: Final = Kernels(kernel.run_devices_fixed, kernel.run_devices_flow, kernel.run_devices_dimemas)
 
@@ -65,11 +66,13 @@ def replay_with_devices(
     model: str = "latency-bandwidth",
     message_ps: np.ndarray | None = None,
     told: ToldMeeting | None = None,
+    own: OwnWays | None = None,
 ) -> DeviceTimeline:
     """Timeline of a program whose ranks give GPUs work. ``devices`` is used up. ``message_ps`` int64[messages]: what
-    those take that do not go over the network, -1 of others, where `takes_message_times`. ``told``: what a meeting is
-    that some ranks have come to, for errors. Raises ReplayError for a deadlock, ValueError for a network model that
-    cannot wait for GPUs. O(operations log operations + blocks of launches that overlap x SMs)."""
+    those take that do not go over the network, -1 of others, where `takes_message_times`; ``own``: those that share
+    links of their own, where not. ``told``: what a meeting is that some ranks have come to, for errors. Raises
+    ReplayError for a deadlock, ValueError for a network model that cannot wait for GPUs. O(operations log operations +
+    blocks of launches that overlap x SMs)."""
     if model not in MODELS:
         raise ValueError(f"the network model {model} cannot wait for GPUs; choose one of {', '.join(MODELS)}")
     if not program.graph_is_ordered:
@@ -78,7 +81,7 @@ def replay_with_devices(
     nothing = np.zeros(int(program.rank_offsets[-1]), np.int64)
     parked = partial(_with_hosts, devices.devices)
     state, end_ps, links = run(
-        model, KERNELS, devices.devices, parked, program, strands, nothing, network, placement, message_ps
+        model, KERNELS, devices.devices, parked, program, strands, nothing, network, placement, message_ps, own
     )
     hosts = devices.devices.host
     if np.any(hosts["end"] < 0):

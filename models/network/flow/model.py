@@ -33,6 +33,7 @@ from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.domains import network_domain
 from manyscale.models.network.flow.kernel import ARRIVES, FLOWS, MESSAGE, Traffic, run
 from manyscale.models.network.flow.link_clocks import Sharing, new_sharing
+from manyscale.models.network.flow.own_ways import OwnWays
 from manyscale.models.network.flow.parameters import Flow, SizeFactor
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
@@ -150,13 +151,21 @@ class _Use:
     weight: np.ndarray
 
 
-def traffic_of(program: Program, network: Network, ways: Routes, with_load: bool = True) -> tuple[Traffic, Sharing]:
-    """All messages before the first starts, on idle links. O(messages + pairs x route)."""
+def traffic_of(
+    program: Program, network: Network, ways: Routes, with_load: bool = True, own: OwnWays | None = None
+) -> tuple[Traffic, Sharing]:
+    """All messages before the first starts, on idle links; those of ``own`` on links of theirs, the last of ``ways``.
+    O(messages + pairs x route)."""
     flow = Flow.of(network) or Flow()
     use = _uses(ways, flow)
-    num_pairs, num_links = len(use.bound), len(ways.link_ps_per_byte)
-    capacity = _capacities(ways)
     pair = ways.pair_of_message
+    num_links = len(ways.link_ps_per_byte)
+    if own is not None:
+        pair = pair.copy()
+        pair[own.message] = len(use.bound) + own.way
+        use = _with_own(use, own, num_links - len(own.link_names))
+    num_pairs = len(use.bound)
+    capacity = _capacities(ways)
     size = (program.bytes + network.envelope_bytes).astype(np.float64)
     amount = size / _factor(size, flow.bandwidth_factors)
     message = np.zeros(program.num_messages, MESSAGE)
@@ -173,18 +182,27 @@ def traffic_of(program: Program, network: Network, ways: Routes, with_load: bool
     free = program.mode == Mode.free
     message["kind"][free] = ARRIVES
     message["latency"][free] = 0.0
+    if own is not None:
+        moving = own.flows
+        message["kind"][own.message] = np.where(moving, FLOWS, ARRIVES)
+        message["amount"][own.message] = own.bytes
+        message["latency"][own.message] = own.latency_ps + np.where(moving, 0.0, own.bytes * own.ps_per_byte)
     flows = message["kind"] == FLOWS
     longest = message["latency"] + np.where(flows, amount / np.minimum(narrowest, use.bound)[pair], 0.0)
     if longest.max(initial=0.0) > MOST_PS:
         raise ValueError(f"a message of {size.max():.0f} B would take more than 53 days; mend the network's bandwidths")
     bounded = np.flatnonzero(flows & (use.bound < narrowest)[pair])
+    narrow = use.bound[pair[bounded]]
+    if own is not None:
+        bounded = np.concatenate((bounded, own.message[own.flows]))
+        narrow = np.concatenate((narrow, 1.0 / own.ps_per_byte[own.flows]))
     message["private"][bounded] = num_links + np.arange(len(bounded))
     of_pair = np.bincount(pair[flows], minlength=num_pairs)
     on_link = np.bincount(use.link, weights=of_pair[use.pair], minlength=num_links).astype(np.int64)
     num_flows = int(flows.sum())
     hops = int(np.diff(offsets).max(initial=0)) + (len(bounded) > 0)
     sharing = new_sharing(
-        np.concatenate((capacity, use.bound[pair[bounded]])),
+        np.concatenate((capacity, narrow)),
         np.concatenate((on_link, np.ones(len(bounded), np.int64))),
         num_flows,
         hops,
@@ -244,6 +262,20 @@ def _uses(ways: Routes, flow: Flow) -> _Use:
         bound=bound,
         latency_ps=ways.latency_ps.astype(np.float64),
         weight=weight,
+    )
+
+
+def _with_own(use: _Use, own: OwnWays, first_link: int) -> _Use:
+    """With ways over links from ``first_link`` on, one flow as good as another."""
+    count = len(own.offsets) - 1
+    of_way = np.repeat(np.arange(count), np.diff(own.offsets))
+    return _Use(
+        pair=np.concatenate((use.pair, len(use.bound) + of_way)),
+        link=np.concatenate((use.link, first_link + own.links)).astype(np.int32),
+        use=np.concatenate((use.use, own.uses)),
+        bound=np.concatenate((use.bound, np.full(count, np.inf))),
+        latency_ps=np.concatenate((use.latency_ps, np.zeros(count))),
+        weight=np.concatenate((use.weight, np.ones(count))),
     )
 
 

@@ -290,3 +290,42 @@ def test_a_collective_that_no_model_can_price_takes_its_traced_time(run, ranks, 
     assert {(row["start_ps"] // US, row["end_ps"] // US) for row in result.collectives.to_pylist()} == {(10, 50)}
     assert [note.count for note in result.notes if note.code == "collectives-unpriced"] == [1]
     assert "nccl.model_ratio" not in result.statistics
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("model", ["latency-bandwidth", "flow"])
+def test_messages_of_groups_that_share_a_link_slow_each_other(run, model):
+    """GPU 0 sends to GPUs 1 and 2 at once, of two streams; out of it goes a link of 150 GB/s, of which NCCL counts on
+    20 of 25: 150 MB take 1.25 ms alone, and on the flow model both take twice as long."""
+    steps = Steps(3)
+    for k, peer in enumerate((1, 2)):
+        steps.send(0, peer, 150_000_000, stream=30 + k, request=k)
+        steps.group_end(0, [k])
+        steps.send(peer, 0, 150_000_000, receives=True, stream=30, request=0)
+        steps.group_end(peer, [0])
+    for rank in range(3):
+        steps.launch(rank, 1 * US)
+    network = {"nccl": {**MEASURED["nccl"], "tables": []}}
+    found = streams(run(steps, network=network, model={"network": model}))
+    took = [
+        end - start for (rank, name), each in found.items() for start, end in each if name == "communication" and rank
+    ]
+    alone = 1250
+    assert took == pytest.approx([alone * (2 if model == "flow" else 1)] * len(took), rel=0.02)
+
+
+@pytest.mark.theory
+def test_collectives_of_groups_that_share_links_slow_each_other(run):
+    """Two rings over the same pair of GPUs at a time, each of which could have all of their links."""
+    steps = Steps(2, {"a": [0, 1], "b": [0, 1]})
+    for rank in range(2):
+        for k, group in enumerate("ab"):
+            steps.collective(rank, ALLREDUCE, 1_000_000_000, group, takes=1 * US, stream=30 + k)
+        steps.synchronize(rank)
+    network = {"nccl": {**MEASURED["nccl"], "tables": []}}
+    took = {}
+    for model in ("latency-bandwidth", "flow"):
+        result = run(steps, network=network, model={"network": model})
+        took[model] = {row["end_ps"] - row["start_ps"] for row in result.collectives.to_pylist()}
+    [alone], [shared] = took["latency-bandwidth"], took["flow"]
+    assert shared == pytest.approx(2 * alone, rel=0.02)
