@@ -33,13 +33,13 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import Workload
-from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.chakra.files import TraceFile, files_of
 from manyscale.runner.readers.chakra.groups import Groups, check_matches, groups_of
 from manyscale.runner.readers.chakra.nodes import Node, RankNodes, read_nodes
 from manyscale.runner.readers.chakra.operations import Counts, Kernels, RankMade, rank_operations, with_sizes
+from manyscale.runner.readers.kineto.kernels import class_of, precision_of
 from manyscale.runner.readers.stream_tables import groups_table, kernels_table, steps_table, stream_tables
 
 NAME: Final = "chakra"
@@ -140,8 +140,9 @@ def _kernels(kernels: Kernels) -> pa.Table:
     names = [name for name, _, _ in kernels.number]
     flops, size = (np.array([key[at] for key in kernels.number], np.float64) for at in (1, 2))
     flops[flops < 0] = size[size < 0] = np.nan
-    precisions = [_ASSUMED_PRECISION if value >= 0 else "" for value in flops.tolist()]
-    return kernels_table(names, [int(KernelClass.other)] * len(names), precisions, flops, size)
+    told = [precision_of(name) for name in names]
+    precisions = [own or _ASSUMED_PRECISION * (value >= 0) for own, value in zip(told, flops.tolist(), strict=True)]
+    return kernels_table(names, [int(class_of(name)) for name in names], precisions, flops, size)
 
 
 def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]) -> list[Note]:
@@ -160,8 +161,8 @@ def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]
                 count=counts.without_stream),
         changes("kernels-of-no-time", f"{counts.zero} kernels take 0 us in the trace, which has whole microseconds",
                 count=counts.zero, errs=Errs.short),
-        changes("kernels-by-shape", f"{counts.shaped} kernels have no times, but operations and bytes; these are taken "
-                f"to be of {_ASSUMED_PRECISION}, which the trace does not tell", count=counts.shaped),
+        changes("kernels-by-shape", f"{counts.shaped} kernels have no times, but operations and bytes; where no name "
+                f"tells their precision, it is {_ASSUMED_PRECISION}", count=counts.shaped),
         changes("streams-joined", f"{counts.ordered} communications wait for the kernel that was launched before them, "
                 "as in PyTorch, and nothing waits for them: the trace has lost what does", count=counts.ordered),
         informs("receives-early", f"{counts.early} receives do not wait for the sends that they require, which may "

@@ -116,7 +116,8 @@ def _told(rank: Rank) -> list[Told]:
     trace, found = rank.trace, []
     marks = trace.annotations
     calls = rank.given.call[rank.told_of]
-    inside = innermost(marks, trace.calls.thread[calls], trace.calls.begin[calls]) if len(calls) else calls
+    has_calls = len(calls) > 0 and len(trace.calls) > 0
+    inside = innermost(marks, trace.calls.thread[calls], trace.calls.begin[calls]) if has_calls else calls
     for own, call, mark in zip(rank.told_of.tolist(), calls.tolist(), inside.tolist(), strict=True):
         args = trace.given.args[own]
         told = of_args(args) if args is not None else None

@@ -34,6 +34,7 @@ from chakra_files import (
 )
 
 from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind as G
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import chakra
@@ -241,6 +242,9 @@ def test_kernels_without_times_keep_their_shape(tmp_path):
     workload = chakra.read(write(tmp_path, trace(node(1, COMPUTE, num_ops=10**9, tensor_size=10**6))))
     assert given(workload)[0]["duration_ps"] == -1
     assert workload.tables["kernels"].column("flops").to_pylist() == [1e9]
+    named = trace(node(1, COMPUTE, micros=5, name="ampere_sgemm_128x64_nn", is_cpu_op=False))
+    (kernel,) = chakra.read(write(tmp_path / "named", named)).tables["kernels"].to_pylist()
+    assert (kernel["kernel_class"], kernel["precision"]) == (KernelClass.matrix, "fp32")
     assert "kernels-by-shape" in codes(workload)
 
 

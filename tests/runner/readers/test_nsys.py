@@ -88,6 +88,14 @@ def test_other_ranges():
     ]  # fmt: skip
 
 
+def test_collectives_whose_calls_are_missing(tmp_path):
+    made = Export(tmp_path / "late.sqlite")
+    made.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 40, 70, 7, 20)
+    workload = nsys.read(made.write())
+    assert [row["kind"] for row in given(workload)].count("communication") == 1
+    assert "given-before-window" in {note.code for note in workload.notes}
+
+
 def test_errors_name_the_file(tmp_path):
     path = sample(tmp_path)
     whole = path.read_bytes()
