@@ -2,8 +2,8 @@
 
 Classes rest on the names of kernels of cuBLAS, cuDNN, CUTLASS, PyTorch, fbgemm, FlashAttention, Triton and rocBLAS. Of
 products of matrices and convolutions the operations follow from the shapes of the operator's inputs: 2 m n k of a
-product; the bytes are those of its operands and its result, once each. Of other operators that launch one kernel the
-bytes are those of their inputs.
+product; the bytes are those of its operands and its result, once each. Of elementwise operators, reductions and
+normalisations that launch one kernel the bytes are those of their inputs.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ _WORDS: Final = (  # the first that a name has decides
     (_C.normalisation, "layer_?norm|batch_?norm|bn_|group_?norm|rms_?norm|softmax|GammaBeta"),
     (
         _C.embedding,
-        "embedding|index_elementwise|index_?select|gather|scatter|linearize_index|bounds_check",
+        "embedding|indexing_|index_elementwise|index_?select|gather|scatter|linearize_index|bounds_check",
     ),
-    (_C.movement, "CatArray|copy|transpose|permute|sort|scan|compact|unique|im2col|col2im|roll"),
+    (_C.movement, "CatArray|copy|transpose|permute|sort|scan|compact|unique|im2col|col2im|\\broll|nchwTo|nhwcTo"),
     (_C.reduction, "reduce|norm_|argmax|topk|sum_kernel|mean_"),
     (_C.elementwise, "elementwise|pointwise|triton_poi|distribution|dropout|relu|gelu|silu|threshold|add_|mul_|pool"),
 )
 _CLASSES: Final = tuple((re.compile(words, re.I), found) for found, words in _WORDS)
-_PRECISIONS: Final = (
-    (re.compile(r"bf16|bfloat16|BFloat16", re.I), "bf16"),
-    (re.compile(r"tf32|tensorop_s1688|s1688gemm(?!.*f16)"), "tf32"),
+_PRECISIONS: Final = (  # the first in a name decides
+    (re.compile(r"bf16|bfloat16", re.I), "bf16"),
+    (re.compile(r"tf32|s1688"), "tf32"),
     (re.compile(r"fp8|e4m3|e5m2", re.I), "fp8"),
-    (re.compile(r"f16|fp16|half|hgemm|h1688|h884|hmma", re.I), "fp16"),
+    (re.compile(r"fp?16|half|hgemm|h1688|h884|hmma", re.I), "fp16"),
     (re.compile(r"dgemm|double|fp64|f64", re.I), "fp64"),
-    (re.compile(r"i8|int8|imma", re.I), "int8"),
-    (re.compile(r"sgemm|float|f32|fp32|scudnn", re.I), "fp32"),
+    (re.compile(r"int8|imma|_i8", re.I), "int8"),
+    (re.compile(r"sgemm|float|fp?32|scudnn", re.I), "fp32"),
 )
+_MOVES_INPUTS: Final = (_C.elementwise, _C.reduction, _C.normalisation)
 _PRODUCTS: Final = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
 _CONVOLUTIONS: Final = (
     "aten::cudnn_convolution",
@@ -57,7 +58,7 @@ _UNKNOWN: Final = (float("nan"), float("nan"))
 
 
 def class_of(name: str) -> KernelClass:
-    plain = name.removeprefix("void ")
+    plain = name.removeprefix("void ").replace("fbgemm_gpu::", "")
     # template arguments name other kernels: what stands before them decides, if it can
     head = plain.split("<", 1)[0]
     for text in (head, plain):
@@ -68,11 +69,13 @@ def class_of(name: str) -> KernelClass:
 
 
 def precision_of(name: str) -> str:
-    return next((precision for pattern, precision in _PRECISIONS if pattern.search(name)), "")
+    found = [(match.start(), precision) for pattern, precision in _PRECISIONS if (match := pattern.search(name))]
+    return min(found)[1] if found else ""
 
 
-def work_of(operator: str, args: Args | None) -> tuple[float, float]:
-    """(operations, bytes) of a kernel that is all that an operator launched; NaN where its shapes do not tell."""
+def work_of(operator: str, args: Args | None, kind: KernelClass) -> tuple[float, float]:
+    """(operations, bytes) of a kernel of a class that is all that an operator launched; NaN where its shapes do not
+    tell."""
     if args is None or not len(args.dims):
         return _UNKNOWN
     shapes, kinds = listed(args.dims), [str(each) for each in listed(args.types)]
@@ -80,7 +83,7 @@ def work_of(operator: str, args: Args | None) -> tuple[float, float]:
     if operator in _PRODUCTS:
         return _product(shapes, sizes, *_PRODUCTS[operator])
     tensors = [(shape, size) for shape, size in zip(shapes, sizes, strict=False) if _is_shape(shape) and size > 0]
-    if not tensors:
+    if not tensors or kind not in _MOVES_INPUTS:
         return _UNKNOWN
     return float("nan"), float(sum(_elements(shape) * size for shape, size in tensors))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from manyscale.runner.readers.kineto.rank import STEP_BEGINS, STEP_ENDS, Rank
 from manyscale.runner.readers.kineto.tables import RankRows
 
 _G: Final = GpuOperationKind
+class_of: Final = lru_cache(1 << 16)(kernels.class_of)
 _OUTSIDE: Final = "(given before the trace began)"
 
 
@@ -39,7 +41,9 @@ def with_kernels(ranks: Sequence[Rank], begins: Sequence[int]) -> tuple[pa.Table
                 operator = int(rank.operator[given])
                 if operator >= 0 and alone[operator] == 1:
                     shape = kernels.work_of(
-                        trace.names[int(trace.operators.name[operator])], trace.operators.args[operator]
+                        trace.names[int(trace.operators.name[operator])],
+                        trace.operators.args[operator],
+                        class_of(name),
                     )
             key = (name, f"{shape[0]} {shape[1]}")
             if key not in numbers_of:

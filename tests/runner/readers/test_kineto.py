@@ -16,6 +16,7 @@ from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import kineto
+from manyscale.runner.readers.kineto.kernels import class_of, precision_of
 from manyscale.runner.readers.kineto.nesting import innermost
 from manyscale.runner.readers.kineto.trace import Spans
 from manyscale.runner.readers.options import ReadOptions
@@ -517,3 +518,28 @@ def test_a_full_queue_is_a_wait(tmp_path: Path) -> None:
     assert rows[-2]["event"] == rows[1]["event"]
     assert gaps(found)[rows[-1]["operation_id"]] == 80
     assert codes(found) == ["launch-queue-full"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "precision"),
+    [
+        ("void fbgemm_gpu::permute_2D_lengths_kernel<int>(int const*)", KernelClass.movement, ""),
+        ("void at::native::unrolled_elementwise_kernel<at::native::addcmul(c10::Scalar)>", KernelClass.elementwise, ""),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float>(float const*)", KernelClass.movement, "fp32"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>", KernelClass.matrix, "tf32"),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_nn", KernelClass.matrix, "fp16"),
+        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x32", KernelClass.matrix, "bf16"),
+        ("void flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::half_t>>", KernelClass.attention, "fp16"),
+        ("void softmax_warp_forward<float, float, float, 10, true>", KernelClass.normalisation, "fp32"),
+        (
+            "void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>, Adam<float>>",
+            KernelClass.optimiser,
+            "fp32",
+        ),
+        ("distribution_elementwise_grid_stride_kernel<float, 4, uniform(double)>", KernelClass.elementwise, "fp32"),
+        ("Cijk_Ailk_Bjlk_SB_Bias_AS_SAV_UserArgs_MT64x16x16_MI16x16x1", KernelClass.matrix, ""),
+    ],
+)
+def test_classes_and_precisions_of_names(name: str, kind: KernelClass, precision: str) -> None:
+    """Names as profilers show them of fbgemm, PyTorch, cuDNN, CUTLASS, cuBLAS, FlashAttention and rocBLAS."""
+    assert (class_of(name), precision_of(name)) == (kind, precision)
