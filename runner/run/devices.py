@@ -83,16 +83,17 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         takes_ps=takes_ps, traced_ps=None if traced is None else traced.takes_ps, meetings=at_once,
         strand_of_row=strand_of_row,
     )  # fmt: skip
-    ideal = replay_with_devices(program, devices_of, ideal_network(network), placement, told=told)
-    ideal_makespan_ps = ideal.makespan_ps
+    ideal_makespan_ps = replay_with_devices(
+        program, devices_of, ideal_network(network), placement, told=told
+    ).makespan_ps
     again(devices_of, meet)
     result = replay_with_devices(
         sending, devices_of, network, placement, model=parameters["model"], message_ps=between, told=told, own=own_ways
     )
     of_given = devices_of.of_given
-    causes = _causes(result.devices, of_given, given)
-    nothing = {name: getattr(result.devices, name)[:0] for name in ("item", "edge", "work")}
-    result = replace(result, devices=result.devices._replace(**{name: each.copy() for name, each in nothing.items()}))
+    waited_for = causes(result.devices, of_given, given)
+    nothing = {name: getattr(result.devices, name)[:0].copy() for name in ("item", "edge", "work")}
+    result = replace(result, devices=result.devices._replace(**nothing))
     devices_of = replace(devices_of, devices=result.devices)  # what is not needed any more is most of the memory
     found, timeline, count = result.devices.operation, result.timeline, parameters["num_point_to_point"]
     at = np.maximum(of_given, 0)
@@ -118,7 +119,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         **{f"given_{name}": getattr(given, name) for name in ("rank", "kind", "stream", "bytes", "gpu")},
         "given_priority": result.devices.stream["priority"][found["stream"][at]].astype(np.int32),
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int32),
-        "given_cause": causes,
+        "given_cause": waited_for,
         "begin_ps": result.begin_ps,
         **({} if takes is None else takes.arrays()),
         **links.to_arrays(timeline.links),
@@ -135,19 +136,21 @@ def _with_needed(program: Program, given: Given, traced: TracedGiven | None) -> 
     return strands_needed(program, needed)
 
 
-def _causes(devices: Devices, of_given: np.ndarray, given: Given) -> np.ndarray:
+def causes(devices: Devices, of_given: np.ndarray, given: Given) -> np.ndarray:
     """int32[given]: the row of ``given`` that each began behind, or that the host waited for last; -1 for none: it
     began when it was given. Of a collective: behind what its own stream came to it."""
-    row_of = np.append(np.flatnonzero(of_given >= 0), -1)
-    found = np.full(len(given), -1, np.int32)
     gives = of_given >= 0
+    row_of = np.append(np.flatnonzero(gives), -1).astype(np.int32)
+    found = np.full(len(given), -1, np.int32)
     found[gives] = row_of[devices.operation["cause"][of_given[gives]]]
-    item = devices.item
+    of_items = devices.item["cause"][devices.item["kind"] != MPI_CALL]  # by rank, thread and row
     threads = int(given.thread.max(initial=0)) + 1
-    mine = np.flatnonzero(item["kind"] != MPI_CALL)
-    order = np.lexsort((given.row, given.rank.astype(np.int64) * threads + given.thread))  # as items stand
+    if threads == 1:
+        found[~gives] = row_of[of_items[~gives]]
+        return found
+    order = np.lexsort((given.row, given.rank.astype(np.int64) * threads + given.thread))
     waits = ~gives[order]
-    found[order[waits]] = row_of[item["cause"][mine[waits]]]
+    found[order[waits]] = row_of[of_items[waits]]
     return found
 
 

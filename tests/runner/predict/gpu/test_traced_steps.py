@@ -10,13 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gpu_steps import US, G, Steps
 
 import manyscale
+from manyscale.models.gpu.device.program import build
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.machine import Network
+from manyscale.models.network.devices.model import replay_with_devices
+from manyscale.models.network.program import build_program
+from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import OperationKind
 from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.streams.given import given_of, traced_columns
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.run.devices import causes
+from manyscale.runner.shipped import shipped_targets
 
 START = 8 * US
 ALLREDUCE, ALLGATHER = OperationKind.allreduce, OperationKind.allgather
@@ -329,3 +340,26 @@ def test_collectives_of_groups_that_share_links_slow_each_other(run):
         took[model] = {row["end_ps"] - row["start_ps"] for row in result.collectives.to_pylist()}
     [alone], [shared] = took["latency-bandwidth"], took["flow"]
     assert shared == pytest.approx(2 * alone, rel=0.02)
+
+
+@pytest.mark.theory
+def test_what_each_operation_waited_for_last_is_known():
+    """a (row 0) begins when it was given; b (row 1) behind a; the event (row 2) behind b; c (row 4) in another stream
+    behind its wait (row 3) for the event; the host (row 5) behind c. Rows 1 and 2 are the second thread's."""
+    steps = Steps()
+    steps.launch(0, 50 * US, name="a")
+    steps.launch(0, 20 * US, name="b", thread=1, gap=1 * US)
+    steps.record(0, 2, thread=1)
+    steps.wait(0, 2, stream=21, gap=2 * US)
+    steps.launch(0, 10 * US, stream=21, name="c")
+    steps.synchronize(0, stream=21)
+    workload = steps.workload()
+    given = given_of(workload)
+    _, duration = traced_columns(workload)
+    gpu = Gpu.model_validate(load_yaml(shipped_targets()["v100"])["node"]["gpu"])
+    compute = np.array([0, 1, 0, 2, 0, 0]) * US
+    devices = build(given, [], gpu, workload.rank_offsets, compute, traced_ps=duration)
+    network = Network.model_validate(load_yaml(shipped_targets()["v100"])["network"])
+    program = build_program(workload, network.collectives)
+    found = replay_with_devices(program, devices, network, Placement.one_per_node(1))
+    assert causes(found.devices, devices.of_given, given).tolist() == [-1, 0, 1, 2, 3, 4]
