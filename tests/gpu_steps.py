@@ -76,11 +76,14 @@ class Steps:
         return self.give(rank, G.communication, stream, duration_ps=takes, of_network=of, **more)
 
     def send(self, rank: int, peer: int, size: int, *, receives: bool = False, stream: int = 84, request: int = 0,
-             **more: Any) -> int:  # fmt: skip
+             group: str | None = None, **more: Any) -> int:  # fmt: skip
         """NCCL's send, or receive, whose group ``group_end`` ends."""
         kind = OperationKind.irecv if receives else OperationKind.isend
         of = {"kind": kind, "peer": peer, "bytes": 0 if receives else size, "receive_bytes": size if receives else 0}
-        return self.give(rank, G.communication, stream, of_network={**of, "tag": 0, "request": request}, **more)
+        of |= {"tag": 0, "request": request}
+        if group is not None:
+            of["communicator_id"] = 1 + list(self.groups).index(group)
+        return self.give(rank, G.communication, stream, of_network=of, **more)
 
     def group_end(self, rank: int, requests: Sequence[int]) -> int:
         return self._row(rank, {"kind": OperationKind.waitall, "completes": list(requests)}, 0)

@@ -56,6 +56,8 @@ def of_samples(plans: Sequence[Plan], figures: Mapping[str, Statistic]) -> list[
 def of_ideal_network(figures: Mapping[str, Statistic]) -> list[Note]:
     """Where the run on an ideal network takes longer, which is no error: Graham, "Bounds on multiprocessing timing
     anomalies" (SIAM Journal on Applied Mathematics 17(2), 1969)."""
+    if "application.transfer_efficiency" not in figures:
+        return []
     transfer = float(figures["application.transfer_efficiency"].value)
     if transfer <= 1:
         return []

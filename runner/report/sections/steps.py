@@ -40,7 +40,7 @@ def add_steps(page: Page, result: Result) -> None:
     if groups:
         page.add(
             "Groups that communicate", groups,
-            note="Times are means over members, in s of all collectives; exposed: nothing else runs on the GPU.",
+            note="Means over members, of all collectives and messages together; exposed: the GPU runs nothing else.",
         )  # fmt: skip
     streams = result.gpu_streams
     if streams is not None and streams.num_rows:
@@ -92,10 +92,10 @@ def _groups_table(figures: Mapping[str, Statistic]) -> str:
     ]
     rows = []
     for name in names:
-        count, moved = int(figures[f"{name}.collectives"].value), _value(figures, f"{name}.bytes")
+        count, moved = int(figures[f"{name}.operations"].value), _value(figures, f"{name}.bytes")
         times = [duration(_value(figures, f"{name}.{what}")) for what in ("transfer", "wait", "exposed")]
         rows.append((escape(name.removeprefix("group.")), f"{count:,}", size(moved), *times))
-    return table(("group", "collectives", "bytes", "transfer", "wait", "exposed"), rows) if rows else ""
+    return table(("group", "collectives, messages", "bytes", "transfer", "wait", "exposed"), rows) if rows else ""
 
 
 def _kernels_table(streams: pa.Table) -> str:

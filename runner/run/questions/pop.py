@@ -44,6 +44,10 @@ def run_efficiencies(path: Path, network: Network | None = None, cache: Path | N
     if not useful.any():
         raise UserError(f"{path}: no rank computes in the run; there is no efficiency to speak of")
     figures = {name.removeprefix("application."): value for name, value in side.figures.items()}
+    if "transfer_efficiency" not in figures:
+        raise UserError(
+            f"{path}: has steps of GPUs, whose hosts' efficiencies say nothing; look at gpu.time in stats.txt"
+        )
     makespan = round(figures["makespan"] * 1e12)
     cores = int(side.figures.get("node.cores_per_rank", 1))
     known: dict[str, Any] = {name: figures[name] for name in NAMES if name in figures}

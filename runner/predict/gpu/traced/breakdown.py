@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.workload import Workload
+from manyscale.models.workload import SENDS, OperationKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
@@ -30,14 +30,14 @@ _RANKS_AT_ONCE: Final = 256  # whose intervals are in memory together
 @dataclass(frozen=True)
 class Breakdown:
     """``parts_ps`` int64[ranks, 4], by PARTS. Of each group, by its name, int64[ranks]: ``exposed_ps``, and ``wait_ps``
-    and ``transfer_ps`` in all of its collectives, overlapped or not; how many of these it has and what they move
-    (``collectives``, ``bytes``)."""
+    and ``transfer_ps`` in all of its collectives and messages, overlapped or not; how many of these it has and what
+    they move (``operations``, ``bytes``)."""
 
     parts_ps: np.ndarray
     exposed_ps: dict[str, np.ndarray]
     wait_ps: dict[str, np.ndarray]
     transfer_ps: dict[str, np.ndarray]
-    collectives: dict[str, int]
+    operations: dict[str, int]
     bytes: dict[str, int]
 
 
@@ -58,7 +58,7 @@ def breakdown(
     takes = (start >= 0) & (end > start)
     computes = takes & (kind <= int(_G.set)) & (kind != int(_G.copy_on_host))
     communicates = takes & (kind == int(_G.communication))
-    begins = np.where(meets, runs, start)  # of the transfer
+    begins = np.where(meets, runs, np.maximum(start, _sent_ps(workload, rank, end, arrays)))  # of the transfer
     for rows in _by_ranks(rank):
         mine = rows[computes[rows]]
         says = rows[communicates[rows]]
@@ -77,8 +77,32 @@ def breakdown(
         wait[name] = _summed(rank[own], (begins - start)[own], num_ranks)
         transfer[name] = _summed(rank[own], (end - begins)[own], num_ranks)
         each = np.unique(of.of_given[own[meets[own]]])
-        counts[name], moved[name] = len(each), int(of.bytes[each].sum())
+        sends = row[(group_of == number) & ~meets & (row >= 0)]
+        sends = sends[np.isin(workload.column("operations", "kind")[sends], SENDS)]
+        counts[name] = len(each) + len(sends)
+        moved[name] = int(of.bytes[each].sum() + workload.column("operations", "bytes")[sends].sum())
     return Breakdown(parts, exposed, wait, transfer, counts, moved)
+
+
+def _sent_ps(workload: Workload, rank: np.ndarray, end: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """int64[given]: when the message was sent that arrived at a rank as a communication of it ended, the last of
+    several; 0 for none."""
+    found = np.zeros(len(rank), np.int64)
+    arrives, sent = arrays["receive_ps"], arrays["send_ps"]
+    if not len(arrives):
+        return found
+    to = workload.column("operations", "peer")[workload.send_rows].astype(np.int64)
+    order = np.lexsort((sent, arrives, to))
+    to, arrives, sent = to[order], arrives[order], sent[order]
+    first = np.searchsorted(to, np.arange(workload.num_ranks + 1))
+    for rows in _by_ranks(rank):
+        for each in np.unique(rank[rows]).tolist():
+            mine = rows[rank[rows] == each]
+            own = slice(first[each], first[each + 1])
+            at = np.searchsorted(arrives[own], end[mine], "right") - 1
+            hit = (at >= 0) & (arrives[own][at] == end[mine]) if own.stop > own.start else np.zeros(len(mine), np.bool_)
+            found[mine[hit]] = sent[own][at[hit]]
+    return np.minimum(found, end)
 
 
 def _by_ranks(rank: np.ndarray) -> Iterator[np.ndarray]:
@@ -116,7 +140,9 @@ def _groups(
     one name are one group; those without are together."""
     communicator = np.full(len(kind), -1, np.int64)
     known = (kind == int(_G.communication)) & (row >= 0)
-    communicator[known] = workload.column("operations", "communicator_id")[row[known]]
+    of_network = workload.column("operations", "kind")[row[known]]
+    ends_group = of_network == int(OperationKind.waitall)  # of messages, which stand before it
+    communicator[known] = workload.column("operations", "communicator_id")[row[known] - ends_group]
     used = np.unique(communicator[known])
     names = sorted({of.names.get(each, "") for each in used.tolist()})
     place = np.full(int(used.max(initial=-1)) + 2, -1)
@@ -181,8 +207,8 @@ def step_statistics(
         ):
             value = float(values.sum()) / count / PS_PER_SECOND
             figures[f"group.{name}.{what}"] = Statistic(value, "s", "mean", f"group {name}: {text}, mean over members")
-        figures[f"group.{name}.collectives"] = Statistic(
-            found.collectives[name], "1", "count", f"group {name}: its collectives"
+        figures[f"group.{name}.operations"] = Statistic(
+            found.operations[name], "1", "count", f"group {name}: its collectives and messages"
         )
         figures[f"group.{name}.bytes"] = Statistic(found.bytes[name], "B", "total", f"group {name}: what they move")
     if workload.tables["steps"].num_rows:

@@ -35,6 +35,12 @@ from manyscale.runner.predict.units import array_digest
 from manyscale.sampling.plan import Plan
 
 _G: Final = GpuOperationKind
+# Efficiencies of hosts, whose waits for GPUs count as computing: they say nothing of a step
+_OF_HOSTS: Final = tuple(
+    f"application.{name}"
+    for name in ("parallel_efficiency", "load_balance", "communication_efficiency", "serialisation_efficiency",
+                 "transfer_efficiency")
+)  # fmt: skip
 EXTRAPOLATED: Final = "extrapolated"  # format of workloads whose groups were filled up (runner/run/extrapolation/roles)
 
 
@@ -208,7 +214,8 @@ class TracedSource(PhaseSource):
             "gpu.traced_launches": Statistic(launches, "1", "count", "kernel launches, which take traced times"),
             "gpu.collectives": Statistic(len(self._collectives), "1", "count", "collectives that streams took part in"),
         }
-        return self._cores.figures(of_run, done) | own
+        found = self._cores.figures(of_run, done) | own
+        return {name: each for name, each in found.items() if name not in _OF_HOSTS}
 
     def figures_of_replay(self, done: Done, replayed: Replayed) -> dict[str, Statistic]:
         found = breakdown(self._workload, self._given.row, self._collectives, replayed.arrays)

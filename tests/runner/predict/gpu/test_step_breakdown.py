@@ -22,11 +22,12 @@ ALLREDUCE = OperationKind.allreduce
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., manyscale.RunResult]:
-    def of(steps: Steps, **keys: Any) -> manyscale.RunResult:
+    def of(steps: Steps, target_network: dict[str, Any] | None = None, **keys: Any) -> manyscale.RunResult:
         workload = steps.workload()
         monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
         gpu = {"start_latency": "0 us", "stream_gap": "0 us"}
         target = {"name": "v100", "nodes": 1, "node": {"gpus": 4, "gpu": gpu}}
+        target |= {"network": target_network} if target_network else {}
         content = {"schema": 1, "workload": {"path": "steps"}, "target": target, **keys}
         return manyscale.run(content, executor="local", cache=tmp_path, report=False)
 
@@ -65,7 +66,7 @@ def test_the_parts_of_a_gpus_time_sum_to_the_step(run):
     assert figure(result, "group.dp.transfer") == pytest.approx(20e-6)
     assert figure(result, "group.dp.wait") == pytest.approx(2.5e-6)  # rank 0 from 2 to 7, overlapped
     assert figure(result, "group.dp.exposed") == pytest.approx(12e-6)
-    assert (figure(result, "group.dp.collectives"), figure(result, "group.dp.bytes")) == (1, 4096)
+    assert (figure(result, "group.dp.operations"), figure(result, "group.dp.bytes")) == (1, 4096)
 
 
 @pytest.mark.theory
@@ -76,6 +77,22 @@ def test_a_wait_that_nothing_hides_is_exposed(run):
     result = run(steps)
     parts = [figure(result, f"gpu.time.{name}") for name in ("compute", "exposed_transfer", "exposed_wait", "idle")]
     assert parts == pytest.approx([0, 20e-6, 4.5e-6, 5.5e-6])
+
+
+@pytest.mark.theory
+def test_a_stage_waits_until_the_message_before_it_is_sent(run):
+    """Rank 1 waits from 0; rank 0 computes until 10 us, and sends then: what is left of rank 1's wait is the transfer
+    of 1 MB at 8 GB/s behind 0.5 us."""
+    steps = Steps(2, {"pp": [0, 1]})
+    steps.launch(0, 10 * US)
+    steps.send(0, 1, 1_000_000, stream=20, group="pp")
+    steps.group_end(0, [0])
+    steps.send(1, 0, 1_000_000, receives=True, group="pp")
+    steps.group_end(1, [0])
+    result = run(steps, target_network={"intra_node": {"latency": "0.5 us", "bandwidth": "8 GB/s"}})
+    assert figure(result, "group.pp.wait") == pytest.approx(10e-6 / 2, rel=0.01)  # mean over the two
+    assert figure(result, "group.pp.operations") == 1
+    assert figure(result, "group.pp.bytes") == 1_000_000
 
 
 @pytest.mark.theory
