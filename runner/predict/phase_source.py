@@ -13,7 +13,7 @@ from manyscale.models.machine import Machine
 from manyscale.models.workload import Workload, without_operations
 from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.statistic import Statistic
-from manyscale.runner.predict.units import Arrays, WorkUnit
+from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest
 from manyscale.runner.study import Study
 from manyscale.runner.study.repeat import RepeatedWorkload
 from manyscale.sampling.plan import Plan
@@ -132,6 +132,11 @@ class Coupling:
     kind: str = "replay-coupled"
     refine: Callable[[Arrays], Refinement | None] | None = None
     on_streams: Callable[[], np.ndarray] | None = None
+
+    @property
+    def name_of_streams(self) -> str:
+        """What tells the network's program from that of all operations."""
+        return "" if self.on_streams is None else f"streams {array_digest(self.on_streams())} "
 
     def of_network(self, workload: Workload) -> Workload:
         """What the network's program is made of."""

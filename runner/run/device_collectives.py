@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.gpu.device.program import Given, Meetings
+from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.program import Meetings
 from manyscale.models.machine import Network
 from manyscale.models.network.devices.demands import (
     Demands,

@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.gpu.device.program import Given, again, build
+from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.program import again, build
 from manyscale.models.gpu.device.state import MPI_CALL, Devices
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network, ideal_network

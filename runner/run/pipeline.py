@@ -282,9 +282,7 @@ def _program_name(point: Point, coupling: Coupling | None) -> str:
     called_from = _called_from(point, coupling)
     calls = "" if called_from is None else f"calls {called_from} "
     rules = CollectiveRules.model_validate(point.case.machine.network.collectives)
-    streams = (
-        "" if coupling is None or coupling.on_streams is None else f"streams {array_digest(coupling.on_streams())} "
-    )
+    streams = "" if coupling is None else coupling.name_of_streams
     return f"program {graph}{calls}{streams}{rules.model_dump_json()}"
 
 

@@ -1,4 +1,4 @@
-"""From what ranks give their GPUs to the arrays of ``state.py``.
+"""From what ranks give their GPUs to the arrays of ``state.py``; hosts and streams: ``hosts.py``.
 
 A copy between host and GPU takes the latency of the host's link and its bytes at the link's bandwidth; one between two
 GPUs the same of the peers' link (without one, of the host's). A copy inside a GPU's memory reads and writes each byte,
@@ -15,19 +15,18 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.device import state
-from manyscale.models.gpu.device.state import MPI_CALL, NUM_OF_SM, NUM_RESOURCES, RESOURCES, Devices
+from manyscale.models.gpu.device.hosts import NOWHERE, SIGNAL, Given, distinct, hosts_of, recorded, streams_of
+from manyscale.models.gpu.device.state import NUM_OF_SM, NUM_RESOURCES, RESOURCES, Devices
 from manyscale.models.gpu.parameters import WARP_THREADS, Gpu
 from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
 
-NOWHERE: Final = -1
 MOST_AT_ONCE: Final = 128  # launches of a GPU (NVIDIA, CUDA C++ Programming Guide: compute capability 7.5 to 9.0)
 # What DRAM gives of its bandwidth where more is asked for: between rows that conflict, reads that turn to writes, and
 # refreshes. Measured on the cycle model's streams of reads and writes (tests/validation/gpu/RESULTS-STREAMS.md).
 DRAM_EFFICIENCY: Final = 0.9
 
 _G: Final = GpuOperationKind
-_SIGNAL: Final = int(_G.signal_thread)
-_GIVES: Final = (*(int(kind) for kind in _G if kind < _G.synchronize_stream), _SIGNAL)
+_GIVES: Final = (*(int(kind) for kind in _G if kind < _G.synchronize_stream), SIGNAL)
 _TAKE_TIME: Final = (*(int(kind) for kind in _G if kind <= _G.set), int(_G.communication))
 ASSUMED_START_PS: Final = 8_000_000  # where a target does not say Gpu.start_latency
 TO_HOST_ENGINE, TO_DEVICE_ENGINE, OUT_ENGINE, IN_ENGINE, LOCAL_ENGINE = range(5)
@@ -62,30 +61,6 @@ class LaunchKind:
     at_peak_ps: np.ndarray
     block_times: BlockTimes | None = None
     scale: float = 1.0
-
-
-@dataclass(frozen=True)
-class Given:
-    """What ranks give their GPUs, and where they wait: int64 columns, sorted by rank and in their order. ``row``: of
-    the workload's operations, -1 for none; ``kind``: GpuOperationKind; ``stream``: of the rank; ``launch``: index of a
-    LaunchKind, -1 for none; ``bytes``; ``event``: of the rank, 0 for none; ``gpu``, of the machine, and ``peer``, the
-    GPU at the other end of a copy (-1: none); ``priority``; ``flags`` (GpuFlag); ``thread`` of the rank."""
-
-    rank: np.ndarray
-    row: np.ndarray
-    kind: np.ndarray
-    stream: np.ndarray
-    launch: np.ndarray
-    bytes: np.ndarray
-    event: np.ndarray
-    gpu: np.ndarray
-    peer: np.ndarray
-    priority: np.ndarray
-    flags: np.ndarray
-    thread: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.rank)
 
 
 @dataclass(frozen=True)
@@ -129,13 +104,13 @@ def build(
     what launches are known to take beside those that run with them; -1 of others. ``traced_ps`` int64[given]: what
     launches, copies and sets take by the trace, and -1 of others: a host's compute then has the time of its calls.
     ``strand_of_row`` int32[operations]: of the network's program (default: each its own). O(operations)."""
-    gpu_id = _distinct(given.gpu, given.peer[given.peer >= 0])
+    gpu_id = distinct(given.gpu, given.peer[given.peer >= 0])
     gpu_id = gpu_id if len(gpu_id) else np.zeros(1, np.int64)
     gpu_index = np.searchsorted(gpu_id, given.gpu)
-    streams, stream_of = _streams(given, gpu_index)
+    streams, stream_of = streams_of(given, gpu_index)
     gives = np.isin(given.kind, _GIVES)
     of_given = np.where(gives, np.cumsum(gives, dtype=np.int32) - 1, NOWHERE).astype(np.int32)
-    awaited = _recorded(given, of_given)
+    awaited = recorded(given, of_given)
     operation = _operations(given, gives, gpu_index, gpu_id, stream_of, awaited, gpu)
     communicates = gives & (given.kind == _G.communication) & (given.row >= 0)
     if in_stream is not None:
@@ -152,7 +127,7 @@ def build(
     if traced_ps is not None:
         _trace(operation)
     call_ps = gpu.host_call_ps if traced_ps is None else 0
-    host, item = _hosts(given, of_given, awaited, stream_of, rank_offsets, compute_ps, call_ps, strand_of_row)
+    host, item = hosts_of(given, of_given, awaited, stream_of, rank_offsets, compute_ps, call_ps, strand_of_row)
     most = _at_once(streams, operation, len(gpu_id), ranks_share=ranks_share)
     slots = most if len(kinds) else 1
     launch, need, use, begin, end, sm = _launches(kinds, gpu, keeps_blocks=slots > 1)
@@ -239,7 +214,7 @@ def _most_edges(operation: np.ndarray, streams: np.ndarray, item: np.ndarray) ->
     """How many waits there may be: for the one before in a stream, for an event, by the rules of a default stream that
     is given something, and of hosts."""
     has_default = np.zeros(len(streams), np.bool_)
-    used = np.unique(operation["stream"][operation["kind"] != _SIGNAL])
+    used = np.unique(operation["stream"][operation["kind"] != SIGNAL])
     has_default[used[streams["is_default"][used] != 0]] = True
     of_default = int(np.count_nonzero(has_default[streams["default"]][operation["stream"]]))
     count = len(operation) + int(np.count_nonzero(operation["awaited"] >= 0)) + 2 * of_default + 1
@@ -271,65 +246,6 @@ def _meetings(operation: np.ndarray, of_given: np.ndarray, meetings: Meetings | 
     found["size"] = np.bincount(meetings.of_given[mine], minlength=len(found))
     found["first"] = NOWHERE
     found["takes"], found["strand"] = meetings.takes_ps, meetings.strand
-    return found
-
-
-def _streams(given: Given, gpu_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """STREAM[], by rank, GPU and number, with a default stream for each rank and GPU; and int64[given], the stream of
-    each row."""
-    number = np.where((given.flags & GpuFlag.default_stream) != 0, 0, given.stream)
-    numbers = _distinct(number, np.zeros(1, np.int64))  # that of default streams is among them
-    gpus = int(gpu_index.max(initial=0)) + 1
-    key = (given.rank.astype(np.int64) * gpus + gpu_index) * len(numbers)
-    default = int(np.searchsorted(numbers, 0))
-    defaults = _distinct(key) + default
-    key += np.searchsorted(numbers, number)
-    every = _distinct(key, defaults)
-    # number 0 stands first among the streams of a rank and GPU, whatever the others are
-    context, of_number = np.divmod(every, len(numbers))
-    every = every[np.lexsort((np.where(of_number == default, -1, of_number), context))]
-    place = np.argsort(every, kind="stable")
-    stream_of = place[np.searchsorted(every, key, sorter=place)].astype(np.int32)
-    context, of_number = np.divmod(every, len(numbers))
-    found = np.zeros(len(every), state.STREAM)
-    found["rank"], found["gpu"] = np.divmod(context, gpus)
-    found["is_default"] = of_number == default
-    found["is_blocking"] = 1
-    priority = np.zeros(len(every), np.int64)
-    if len(given):
-        np.minimum.at(priority, stream_of, given.priority)
-        off = (given.flags & GpuFlag.non_blocking) != 0
-        found["is_blocking"][stream_of[off & (number != 0)]] = 0
-    found["priority"] = priority
-    begin = np.searchsorted(context, context, "left")
-    found["first"], found["end"] = begin, np.searchsorted(context, context, "right")
-    found["default"] = begin  # number 0 stands first
-    found["tail"] = NOWHERE
-    return found, stream_of
-
-
-def _distinct(*parts: np.ndarray) -> np.ndarray:
-    """int64[]: the distinct values, ascending; runs of equal ones cost no sorting."""
-    every = [np.concatenate((part[:1], part[1:][np.diff(part) != 0])) for part in parts]
-    return np.unique(np.concatenate(every).astype(np.int64))
-
-
-def _recorded(given: Given, of_given: np.ndarray) -> np.ndarray:
-    """int64[given]: the operation that recorded the event for which a row waits, -1 for none."""
-    found = np.full(len(given), NOWHERE, np.int32)
-    waits = np.isin(given.kind, (int(_G.wait_event), int(_G.synchronize_event), int(_G.await_thread)))
-    records = np.isin(given.kind, (int(_G.record_event), _SIGNAL))
-    rows = np.flatnonzero(waits | records)
-    if not len(rows):
-        return found
-    order = rows[np.lexsort((rows, given.event[rows], given.rank[rows]))]
-    place = np.where(records[order], np.arange(len(order)), -1)
-    last = np.maximum.accumulate(place)
-    is_same = last >= 0
-    at = order[np.maximum(last, 0)]
-    is_same &= (given.event[at] == given.event[order]) & (given.rank[at] == given.rank[order])
-    mine = is_same & waits[order]
-    found[order[mine]] = of_given[at[mine]]
     return found
 
 
@@ -382,55 +298,6 @@ def _engines(found: np.ndarray, size: np.ndarray, peer: np.ndarray, flags: np.nd
         mine = (kind == of_kind) & ~is_peer
         found["engine"][mine] = len(ENGINES) * own[mine] + LOCAL_ENGINE
         found["takes"][mine] = np.rint(passes * size[mine] * dram).astype(np.int64)
-
-
-def _hosts(
-    given: Given,
-    of_given: np.ndarray,
-    awaited: np.ndarray,
-    stream_of: np.ndarray,
-    rank_offsets: np.ndarray,
-    compute_ps: np.ndarray,
-    call_ps: int,
-    strand_of_row: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Items of hosts, one for each thread of a rank: what they give, in the order of rows of the workload; what has no
-    row stands before all that has. A CUDA call takes ``call_ps`` of its host before it has an effect; NCCL's and MPI's
-    take what networks say. Thread 0 makes all MPI calls."""
-    num_ranks = len(rank_offsets) - 1
-    own = np.ones(int(rank_offsets[-1]), np.bool_)
-    own[given.row[given.row >= 0]] = False
-    calls = np.flatnonzero(own)
-    rank_of_row = np.repeat(np.arange(num_ranks), np.diff(rank_offsets))
-    count = len(given)
-    threads = int(given.thread.max(initial=0)) + 1
-    key = np.concatenate((given.rank, rank_of_row[calls])).astype(np.int64) * threads
-    key[:count] += given.thread
-    row = np.concatenate((given.row, calls)).astype(np.int32)
-    order = np.lexsort((row, key))
-    key, row = key[order], row[order]
-    every = _distinct(key, np.arange(num_ranks) * threads)  # thread 0 of each rank, and others
-    own = order < count
-    order = order[own]  # what of ``given`` each of these is
-    item = np.zeros(len(row), state.ITEM)
-    item["kind"], item["operation"], item["awaited"], item["cause"] = MPI_CALL, NOWHERE, 0, NOWHERE
-    item["row"] = row
-    item["strand"] = row if strand_of_row is None else strand_of_row[row]
-    has_row = row >= 0
-    item["compute"][has_row] = compute_ps[row[has_row]]
-    item["kind"][own] = given.kind[order]
-    item["waits"][own] = (given.flags[order] & GpuFlag.waits) != 0
-    item["operation"][own] = of_given[order]
-    item["awaited"][own] = awaited[order]
-    item["stream"][own] = stream_of[order]
-    if call_ps:
-        item["compute"][own] += np.where(given.kind[order] != _G.communication, call_ps, 0)
-    host = np.zeros(len(every), state.HOST)
-    host["rank"], host["thread"] = np.divmod(every, threads)
-    host["first_item"] = host["item"] = np.searchsorted(key, every, "left")
-    host["end_item"] = np.searchsorted(key, every, "right")
-    host["end"] = NOWHERE
-    return host, item
 
 
 def _at_once(streams: np.ndarray, operation: np.ndarray, gpus: int, *, ranks_share: bool) -> int:

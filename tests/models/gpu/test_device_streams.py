@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from manyscale.models.gpu.device import program as device_program
-from manyscale.models.gpu.device.program import BlockTimes, Given, LaunchKind, build
+from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.program import BlockTimes, LaunchKind, build
 from manyscale.models.gpu.device.state import RESOURCES, Devices
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network

@@ -21,7 +21,8 @@ from gpu_host import Gives, host_of
 from gpu_programs import Instruction, integer, launch, load, special
 
 from manyscale.models.gpu import detailed
-from manyscale.models.gpu.device.program import BlockTimes, Given, LaunchKind, build
+from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.program import BlockTimes, LaunchKind, build
 from manyscale.models.gpu.device.state import RESOURCES
 from manyscale.models.gpu.occupancy import allocated, resident_blocks
 from manyscale.models.gpu.parameters import Gpu

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.device.program import BlockTimes, Given, LaunchKind
+from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.program import BlockTimes, LaunchKind
 from manyscale.models.gpu.device.state import RESOURCES
 from manyscale.models.gpu.occupancy import allocated, resident_blocks
 from manyscale.models.gpu.parameters import Gpu

@@ -20,7 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.device.program import Given, LaunchKind
+from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.program import LaunchKind
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind

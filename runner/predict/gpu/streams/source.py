@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from manyscale.models.gpu.device.program import Given, LaunchKind
+from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.program import LaunchKind
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import Workload
 from manyscale.runner.predict.gpu.launch_units import name_of

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from manyscale.models.gpu.device.program import Given
+from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.gpu.device.program import ASSUMED_START_PS, Given
+from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.program import ASSUMED_START_PS
 from manyscale.models.network.devices.model import VERSION
 from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.workload import OperationKind, Workload

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.device.program import Given
+from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
