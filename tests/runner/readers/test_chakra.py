@@ -142,6 +142,19 @@ def test_threads_launch_and_streams_keep_the_order_of_launches(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_busy_stream_goes_on_with_what_was_launched_first(tmp_path):
+    """While the first kernel runs two more are launched: 41, and behind it 40. Who waits for 41 goes on first."""
+    nodes = (
+        cpu(1), gpu(50, 1, micros=100), cpu(2, 1), gpu(41, 2), cpu(3, 2), gpu(40, 3),
+        cpu(4, 3, 41), gpu(61, 4, stream=8, name="behind 41"),
+        cpu(5, 3, 40, tid=2), gpu(60, 5, stream=8, name="behind 40"),
+    )  # fmt: skip
+    workload = chakra.read(write(tmp_path, trace(*nodes)))
+    names = workload.tables["kernels"].column("kernel_name").to_pylist()
+    own = [names[row["kernel_id"]] for row in given(workload) if row["kind"] == "launch" and row["stream"] == 8]
+    assert own == ["behind 41", "behind 40"]
+
+
 def test_threads_signal_each_other(tmp_path):
     nodes = (cpu(1, tid=1), cpu(2, 1, tid=2), gpu(3, 2), cpu(4, 2, 1, tid=1))
     workload = chakra.read(write(tmp_path, trace(*nodes)))

@@ -67,6 +67,8 @@ def test_groups_are_megatron_s(tmp_path):
     assert [members[at] for at in of if of[at] == "tp"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert [members[at] for at in of if of[at] == "ep"] == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert [members[at] for at in of if of[at] == "dp_ep"] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    plain = read(tmp_path, HEAD, "a -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 8 0").tables["communicators"]
+    assert plain.column("members").to_pylist()[1:] == [[0, 2, 4, 6], [1, 3, 5, 7]]  # dp
     for rank in range(8):
         used = [row["of"]["communicator_id"] for row in given(workload, rank) if row["kind"] == G.communication]
         assert all(rank in members[each] for each in used)
