@@ -18,13 +18,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
 from manyscale.runner.readers.kineto.events import Args, number
-from manyscale.runner.readers.kineto.given import FAR, NOTHING, Made, Rows, call_kinds, joined, rows
+from manyscale.runner.readers.kineto.given import FAR, NOTHING, Made, Rows, call_kinds, rows
 from manyscale.runner.readers.kineto.nesting import innermost
 from manyscale.runner.readers.kineto.trace import Spans, Trace
 
@@ -35,16 +35,22 @@ _OF_COLLECTIVES: Final = re.compile(r"record_param_comms$|(nccl|gloo|mpi|ucc):")
 
 @dataclass
 class Found:
-    """``rows`` of waits and records; how many ``told`` by the trace, ``inferred``, and without effect (``idle``)."""
+    """Rows of waits and records; how many ``told`` by the trace, ``inferred``, and without effect (``idle``)."""
 
-    parts: list[Rows] = field(default_factory=list)
+    parts: list[dict[str, int]] = field(default_factory=list)
     told: int = 0
     inferred: int = 0
     idle: int = 0
-    events: dict[tuple[int, int], int] = field(default_factory=dict)  # (stream, what was given last), to its number
+    events: dict[int, int] = field(default_factory=dict)  # what was given last before the record, to its number
+
+    def add(self, **columns: int) -> None:
+        """A row."""
+        self.parts.append({"until": columns["at"], **columns})
 
     def rows(self) -> Rows:
-        return joined(*self.parts) if self.parts else rows(0, at=0, kind=0, thread=0)
+        names = ("at", "until", "kind", "thread", "stream", "event", "device", "second")
+        columns = {name: np.array([each.get(name, 0) for each in self.parts], np.int64) for name in names}
+        return rows(len(self.parts), flags=int(GpuFlag.non_blocking), **columns)
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,11 @@ class _Finder:
     def __init__(self, trace: Trace, given: Made, thread_of: np.ndarray, told: Mapping[int, int]) -> None:
         self.told = told
         self.trace, self.given, self.thread_of = trace, given, thread_of
-        self.streams = _streams(trace, given)
+        pairs = np.stack((trace.device, trace.stream))
+        every, index = np.unique(pairs, axis=1, return_inverse=True)
+        self.stream_of = np.asarray(index).ravel()  # of what is given: streams are numbered over all devices
+        self.known = {(device, stream): at for at, (device, stream) in enumerate(every.T.tolist())}
+        self.streams = _streams(trace, given, self.stream_of)
         self.found = Found()
         self.is_communication = trace.kind == _G.communication
         self.marks, self.mark_of = _marks(trace)
@@ -103,7 +113,7 @@ class _Finder:
                 self.synchronise(
                     call,
                     kind,
-                    0,
+                    NOTHING,
                     max((each.done_at(int(calls.begin[call])) for each in self.streams.values()), default=-FAR),
                 )
                 self.found.told += 1
@@ -121,15 +131,15 @@ class _Finder:
     def synchronise(self, call: int, kind: int, stream: int, done: int, event: int = 0) -> None:
         calls = self.trace.calls
         begin, end = int(calls.begin[call]), int(calls.end[call])
-        self.found.parts.append(
-            rows(1, at=begin, until=min(max(done, begin), end), kind=kind, thread=int(calls.thread[call]),
-                 stream=stream, event=event, device=self.device(stream), second=1, flags=int(GpuFlag.non_blocking))
+        self.found.add(
+            at=begin, until=min(max(done, begin), end), kind=kind, thread=int(calls.thread[call]), event=event,
+            second=1, **self.columns_of(stream),
         )  # fmt: skip
 
     def stream(self, call: int, told: Args | None) -> None:
         calls = self.trace.calls
         begin, end = int(calls.begin[call]), int(calls.end[call])
-        stream = number(told.stream, -1) if told is not None else -1
+        stream = self.told_stream(told, told.stream) if told is not None else NOTHING
         if told is not None and stream in self.streams:
             self.found.told += 1
         else:
@@ -144,7 +154,7 @@ class _Finder:
         count = int(np.searchsorted(self.given.at[mine], time, "right"))
         tried: set[int] = set()
         for index in mine[:count][::-1][:1000].tolist():
-            stream = int(self.trace.stream[index])
+            stream = int(self.stream_of[index])
             if stream not in tried:
                 tried.add(stream)
                 if self.streams[stream].done_at(time) <= end + _SLACK_PS:
@@ -153,7 +163,7 @@ class _Finder:
 
     def event_told(self, call: int, told: Args) -> None:
         record = self.call_of.get(number(told.recorded_by, -1))
-        stream = number(told.awaited_stream, -1)
+        stream = self.told_stream(told, told.awaited_stream)
         if record is None or stream not in self.streams:
             self.found.idle += 1
             return
@@ -163,7 +173,7 @@ class _Finder:
             self.found.idle += 1
             return
         done = int(self.streams[stream].done[index])
-        self.synchronise(call, int(_G.synchronize_event), 0, done, self.recorded(stream, index))
+        self.synchronise(call, int(_G.synchronize_event), NOTHING, done, self.recorded(stream, index))
 
     def event(self, call: int) -> None:
         """Of an event that is not told: that of what ended last before the thread went on."""
@@ -178,11 +188,11 @@ class _Finder:
         )
         self.found.inferred += 1
         if best is not None:
-            self.synchronise(call, int(_G.synchronize_event), 0, best[0], self.recorded(best[1], best[2]))
+            self.synchronise(call, int(_G.synchronize_event), NOTHING, best[0], self.recorded(best[1], best[2]))
 
     def wait_told(self, call: int, told: Args) -> None:
         record = self.call_of.get(number(told.recorded_by, -1))
-        stream, other = number(told.stream, -1), number(told.awaited_stream, -1)
+        stream, other = (self.told_stream(told, each) for each in (told.stream, told.awaited_stream))
         if record is None or other not in self.streams or stream not in self.streams or stream == other:
             self.found.idle += 1
             return
@@ -195,27 +205,34 @@ class _Finder:
 
     def let_wait(self, call: int, stream: int, other: int, index: int) -> None:
         calls = self.trace.calls
-        self.found.parts.append(
-            rows(1, at=int(calls.end[call]), kind=int(_G.wait_event), thread=int(calls.thread[call]), stream=stream,
-                 event=self.recorded(other, index), device=self.device(stream), second=2,
-                 flags=int(GpuFlag.non_blocking))
+        event = self.recorded(other, index)
+        self.found.add(
+            at=int(calls.end[call]), kind=int(_G.wait_event), thread=int(calls.thread[call]), event=event, second=2,
+            **self.columns_of(stream),
         )  # fmt: skip
 
     def recorded(self, stream: int, index: int) -> int:
         """The number of the event that is recorded behind what a stream was given."""
         own = int(self.streams[stream].own[index])
-        if (stream, own) not in self.found.events:
-            self.found.events[stream, own] = len(self.found.events) + 1
-            self.found.parts.append(
-                rows(1, at=int(self.given.at[own]), kind=int(_G.record_event), thread=int(self.thread_of[own]),
-                     stream=stream, event=self.found.events[stream, own], device=self.device(stream), second=0,
-                     until=-FAR, flags=int(GpuFlag.non_blocking))
+        if own not in self.found.events:
+            self.found.events[own] = len(self.found.events) + 1
+            self.found.add(
+                at=int(self.given.at[own]), until=-FAR, kind=int(_G.record_event), thread=int(self.thread_of[own]),
+                event=self.found.events[own], second=0, **self.columns_of(stream),
             )  # fmt: skip
-        return self.found.events[stream, own]
+        return self.found.events[own]
 
-    def device(self, stream: int) -> int:
+    def columns_of(self, stream: int) -> dict[str, int]:
+        """Its number and device; of what is for no stream the first device."""
         known = self.streams.get(stream)
-        return int(self.trace.device[known.own[0]]) if known is not None else int(self.trace.device[:1].max(initial=0))
+        if known is None:
+            return {"stream": 0, "device": int(self.trace.device[:1].max(initial=0))}
+        first = int(known.own[0])
+        return {"stream": int(self.trace.stream[first]), "device": int(self.trace.device[first])}
+
+    def told_stream(self, told: Args, stream: Any) -> int:
+        """The stream of a number that a wait tells, on the wait's device."""
+        return self.known.get((number(told.device, 0), number(stream, -1)), NOTHING)
 
     def wait(self, call: int, inside: int) -> None:
         """Of an event that is not told; see the module's docstring."""
@@ -229,18 +246,18 @@ class _Finder:
             launched = int(np.searchsorted(self.nccl_at, first)), int(np.searchsorted(self.nccl_at, last, "right"))
             if launched[1] > launched[0]:
                 if following >= 0 and self.is_communication[following] and int(self.nccl_at[launched[1] - 1]) >= begin:
-                    self.before_collective(call, int(self.trace.stream[following]), mine[:place])
+                    self.before_collective(call, int(self.stream_of[following]), mine[:place])
                 else:
                     self.found.idle += 1
                 return
         if following >= 0 and self.is_communication[following] and not len(self.marks):
-            self.before_collective(call, int(self.trace.stream[following]), mine[:place])
+            self.before_collective(call, int(self.stream_of[following]), mine[:place])
             return
         worked = mine[:place][~self.is_communication[mine[:place]]]
         if following >= 0 and not self.is_communication[following]:
-            stream = int(self.trace.stream[following])
+            stream = int(self.stream_of[following])
         elif len(worked):
-            stream = int(self.trace.stream[worked[-1]])
+            stream = int(self.stream_of[worked[-1]])
         else:
             self.found.idle += 1
             return
@@ -257,7 +274,7 @@ class _Finder:
         if own < 0:
             self.found.idle += 1
             return
-        other = int(self.trace.stream[own])
+        other = int(self.stream_of[own])
         index = int(np.flatnonzero(self.streams[other].own == own)[0])
         self.awaited[other] = max(self.awaited.get(other, -1), index)
         self.found.told += 1
@@ -268,7 +285,7 @@ class _Finder:
         if not len(work):
             self.found.idle += 1
             return
-        other = int(self.trace.stream[work[-1]])
+        other = int(self.stream_of[work[-1]])
         index = self.streams[other].last(int(self.trace.calls.begin[call]))
         self.found.inferred += 1
         if other != stream and index >= 0:
@@ -304,7 +321,7 @@ class _Finder:
     def after_work(self, call: int, stream: int, worked: np.ndarray) -> None:
         """A wait for the stream on which the thread worked before."""
         for own in worked[::-1][:1000].tolist():
-            other = int(self.trace.stream[own])
+            other = int(self.stream_of[own])
             if other != stream:
                 self.found.inferred += 1
                 self.let_wait(call, stream, other, self.streams[other].last(int(self.trace.calls.begin[call])))
@@ -312,10 +329,10 @@ class _Finder:
         self.found.idle += 1
 
 
-def _streams(trace: Trace, given: Made) -> dict[int, _Stream]:
+def _streams(trace: Trace, given: Made, stream_of: np.ndarray) -> dict[int, _Stream]:
     found = {}
-    for stream in np.unique(trace.stream).tolist():
-        own = np.flatnonzero(trace.stream == stream)
+    for stream in np.unique(stream_of).tolist():
+        own = np.flatnonzero(stream_of == stream)
         own = own[np.lexsort((trace.given.begin[own], given.at[own]))]
         done = np.maximum.accumulate(trace.given.end[own])
         communicates = bool((trace.kind[own] == _G.communication).all())

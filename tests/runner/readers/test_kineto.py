@@ -543,3 +543,20 @@ def test_a_full_queue_is_a_wait(tmp_path: Path) -> None:
 def test_classes_and_precisions_of_names(name: str, kind: KernelClass, precision: str) -> None:
     """Names as profilers show them of fbgemm, PyTorch, cuDNN, CUTLASS, cuBLAS, FlashAttention and rocBLAS."""
     assert (class_of(name), precision_of(name)) == (kind, precision)
+
+
+def test_streams_of_two_gpus_are_two(tmp_path: Path) -> None:
+    """Both have the number 7; the thread waits for that of the second GPU, until 40, and its call ends at 43."""
+    made = Recorded()
+    for device, lasts in ((0, 500), (1, 20)):
+        made.launch(10 + device, 20, lasts)
+        made.events[-1]["args"]["device"] = device
+    made.call("cudaStreamSynchronize", 30, 13)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    rows = gpu_rows(found)
+    assert [(each["kind"], each["stream"], each["device"]) for each in rows] == [
+        (_G.launch, 7, 0),
+        (_G.launch, 7, 1),
+        (_G.synchronize_stream, 7, 1),
+    ]
+    assert gaps(found)[3] == 3
