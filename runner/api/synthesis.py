@@ -13,7 +13,8 @@ from manyscale.runner.api.folders import Folder, Output, Scratch, place
 from manyscale.runner.api.traces import TraceResult
 from manyscale.runner.problems import wrong_key
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.study.synthesis import Synthesis, memory_of, synthesised
+from manyscale.runner.study.synthesis import memory_of, synthesised
+from manyscale.runner.study.workload import Synthesis
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
-
-from pydantic import Field
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Machine
@@ -13,22 +10,9 @@ from manyscale.models.transformer.shape import Transformer
 from manyscale.models.transformer.step import workload
 from manyscale.models.transformer.times import Framework
 from manyscale.models.workload import Workload
-from manyscale.models.workload.parameters import Count
 from manyscale.runner.errors import UserError
 from manyscale.runner.study.targets import build_machine, machine_file
-
-
-class Synthesis(Transformer):
-    """What is made, and the machine whose GPUs the kernels' times are of."""
-
-    model: Literal["transformer"] = "transformer"
-    """The kind of model."""
-    target: str = Field(min_length=1)
-    """The machine whose GPUs the times of kernels are of: a shipped name or a YAML file. The study's own target may be
-    another: its GPUs' times follow from these."""
-    rows: Count | None = None
-    """The most operations of a rank: where they would be more, those of several layers are one, with their collectives.
-    By default 2,000, more of few ranks."""
+from manyscale.runner.study.workload import Synthesis
 
 
 @lru_cache(maxsize=1)

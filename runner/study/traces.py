@@ -80,6 +80,10 @@ def with_shipped(workload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
+    if choice.synthesise is not None:
+        from manyscale.runner.study.synthesis import synthesised
+
+        return synthesised(choice.synthesise)
     path = _expanded(choice.path)
     if not shipped.exists(path):
         raise UserError(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from manyscale.models.transformer.shape import Transformer
 from manyscale.models.workload.parameters import Count, Quantity, Strict
 from manyscale.models.workload.quantities import parse_flop_rate, parse_time_ps
 from manyscale.runner.readers.options import ReadOptions
@@ -42,6 +44,19 @@ class Repeat(Strict):
     """The standard deviation of a random factor on the time of each task instance in each repetition."""
 
 
+class Synthesis(Transformer):
+    """What is made, and the machine whose GPUs the kernels' times are of."""
+
+    model: Literal["transformer"] = "transformer"
+    """The kind of model."""
+    target: str = Field(min_length=1)
+    """The machine whose GPUs the times of kernels are of: a shipped name or a YAML file. The study's own target may be
+    another: its GPUs' times follow from these."""
+    rows: Count | None = None
+    """The most operations of a rank: where they would be more, those of several layers are one, with their collectives.
+    By default 2,000, more of few ranks."""
+
+
 class WorkloadChoice(Strict):
     """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time; ``time_unit`` is
     what a bare number of time means in a format that names no unit (GOAL); ``application`` chooses one of several in a
@@ -56,8 +71,8 @@ class WorkloadChoice(Strict):
     format that names no communicators, whether collectives that only some ranks call are done by groups of these,
     where these can be told (``infer``) or in any case (``group``), or by each alone (``local``;
     ``readers/simgrid_ti/groups.py``). ``ranks``: how many there are, where the trace does not say it (SimAI's text).
-    ``gpu_trace``: the trace of the kernel launches that ``mapping.launches``
-    places. ``repeat``: see Repeat."""
+    ``gpu_trace``: the trace of the kernel launches that ``mapping.launches`` places. ``repeat``: see Repeat.
+    ``synthesise``: nothing is read; a step is made from the shape of a model, and ``path`` is the kind of model."""
 
     path: str
     """The trace: a file or folder, relative to the study's file, or the name of a shipped one."""
@@ -96,6 +111,18 @@ class WorkloadChoice(Strict):
     """The trace of the kernel launches that `mapping.launches` places."""
     repeat: Repeat | None = None
     """More iterations of the main loop than were traced."""
+    synthesise: Synthesis | None = None
+    """A step of training that is made from a model's shape, in place of a trace; without `path`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _made_or_read(cls, value: Any) -> Any:
+        """What is made goes by its kind of model."""
+        if not isinstance(value, Mapping) or value.get("synthesise") is None or "path" in value:
+            return value
+        choice = value["synthesise"]
+        model = choice.get("model", "transformer") if isinstance(choice, Mapping) else choice.model
+        return {**value, "path": model}
 
     @field_validator("launches")
     @classmethod

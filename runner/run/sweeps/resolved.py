@@ -15,7 +15,8 @@ def resolved_study(study: Study, workload: Workload, shared: SweepShared) -> dic
     """What ``resolved.yaml`` holds: it can be run again as it stands. Of a sweep; a point is ``resolved_point``."""
     filled = study.model_dump(mode="json", by_alias=True)
     filled["name"] = study.name or workload.name
-    filled["workload"]["path"] = _absolute(study.workload.path, shared)
+    if study.workload.synthesise is None:
+        filled["workload"]["path"] = _absolute(study.workload.path, shared)
     if study.workload.gpu_trace is not None:
         filled["workload"]["gpu_trace"] = _absolute(study.workload.gpu_trace, shared)
     if study.mapping.launches is not None:

@@ -53,3 +53,11 @@ def test_bad_input_is_one_line(tmp_path, capsys, more, told):
     assert len(lines) == 1
     assert told in lines[0]
     assert not (tmp_path / "step").exists()
+
+
+def test_a_study_makes_its_workload():
+    keys = {**SHAPE, "tp": 2, "target": "a100"}
+    found = manyscale.read_workload({"synthesise": keys})
+    assert found.digest == manyscale.synthesise(**keys).workload.digest
+    with pytest.raises(manyscale.UserError, match=r"workload\.synthesise: heads: 8 is no multiple of tp, 16"):
+        manyscale.read_workload({"synthesise": {**keys, "tp": 16}})

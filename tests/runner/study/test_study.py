@@ -36,6 +36,7 @@ def test_defaults():
         "detail": None,
         "gpu_trace": None,
         "repeat": None,
+        "synthesise": None,
     }
     assert study.model.model_dump() == {"cpu": "burst", "gpu": None, "network": "latency-bandwidth"}
     assert study.sampling.model_dump() == {

@@ -30,7 +30,7 @@ import yaml
 import manyscale
 from manyscale.models.transformer.shape import Transformer
 from manyscale.runner.run.calibration.training import TrainingCalibration, calibrate_training, read_steps
-from manyscale.runner.study.synthesis import Synthesis
+from manyscale.runner.study.workload import Synthesis
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nowhere")) / "ai" / "vtrain"
 RECOMPUTE = "full"
