@@ -79,6 +79,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         meet, at_once = takes.meetings(), takes.at_once()
         if parameters["model"] == "flow" and not takes_times:
             sending, meet, own_ways = takes.on_links(program)
+            as_hosts = 0 if own_ways is not None else as_hosts
     devices_of = build(
         given, kinds, gpu, whole_program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"],
         takes_ps=takes_ps, traced_ps=None if traced is None else traced.takes_ps, meetings=at_once,

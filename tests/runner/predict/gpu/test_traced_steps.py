@@ -317,7 +317,9 @@ def test_messages_of_groups_that_share_a_link_slow_each_other(run, model):
     for rank in range(3):
         steps.launch(rank, 1 * US)
     network = {"nccl": {**MEASURED["nccl"], "tables": []}}
-    found = streams(run(steps, network=network, model={"network": model}))
+    result = run(steps, network=network, model={"network": model})
+    found = streams(result)
+    assert "gpu-messages-as-hosts" not in {note.code for note in result.notes}
     took = [
         end - start for (rank, name), each in found.items() for start, end in each if name == "communication" and rank
     ]
