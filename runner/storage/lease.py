@@ -64,6 +64,8 @@ class Lease:
         for look in count():
             self._target.put(self._name, _WAITS + self._content)
             claims = {entry.name: entry.changed_ns for entry in self._target.hidden(CLAIM)}
+            if self._name not in claims:
+                continue  # this process was stopped for so long that another removed it
             now = claims.pop(self._name)
             for name in list(claims):
                 if name.startswith(self._here) or now - claims[name] > OLD_SECONDS * 1e9:
@@ -71,15 +73,15 @@ class Lease:
                     del claims[name]
             if not claims:
                 return
-            said = {name: self._target.read(name) or b"" for name in claims}
-            alive = [name for name, changed in claims.items() if changed != seen.get(name, changed)]
+            said = {name: words for name in claims if (words := self._target.read(name)) is not None}  # else just gone
+            alive = [name for name in said if claims[name] != seen.get(name, claims[name])]
             before_me = [name for name in alive if not said[name].startswith(_WAITS) or name < self._name]
             if before_me:
                 raise UserError(
                     f"{self._target.address.url}: another process writes there ({_words(said[before_me[0]])}); wait "
                     "until it has ended, or name another place with -o"
                 )
-            if look == _TOLD_AFTER_LOOKS:
+            if look == _TOLD_AFTER_LOOKS and said:
                 who = _words(next(iter(said.values())))
                 line = f"{self._target.address.url}: {who} may write there; {OLD_SECONDS:.0f} s are waited for a sign"
                 print(f"manyscale: {line}", file=sys.stderr, flush=True)
@@ -114,7 +116,7 @@ class Lease:
 
 
 def _words(said: bytes) -> str:
-    return said.removeprefix(_WAITS).decode(errors="replace") or "a process that has just ended"
+    return said.removeprefix(_WAITS).decode(errors="replace")
 
 
 def _of_folder(folder: Path) -> str:
