@@ -38,16 +38,16 @@ RankLines = Mapping[int, Sequence[str]]
 LONGEST = tuple(
     Path(__file__).parent / name
     for name in (
-        "runner/run/cluster/test_faults.py",
-        "runner/run/cluster/test_own_machines.py",
-        "runner/run/cluster/test_traces_elsewhere.py",
-        "runner/run/execute/test_coming_nodes.py",
-        "runner/run/execute/test_ray_sessions.py",
-        "test_interpreters.py",
+        "runner/run/cluster/test_faults.py",  # those with clusters lie apart, so that not all run at once
         "docs/test_pages_tutorial.py",
+        "runner/run/cluster/test_own_machines.py",
         "docs/test_pages_howto.py",
+        "test_interpreters.py",
+        "runner/run/cluster/test_traces_elsewhere.py",
         "docs/test_pages_rest.py",
         "runner/run/execute/test_ray_cluster.py",
+        "runner/run/execute/test_coming_nodes.py",
+        "runner/run/execute/test_ray_sessions.py",
     )
 )
 
