@@ -32,6 +32,7 @@ LEAST_UNITS: Final = 32  # of a sweep, for an even load
 POINT_OPERATIONS: Final = 200_000  # that take as long as to prepare, assemble and write a small point
 UNITS_AT_ONCE: Final = 1024
 POINTS_AT_ONCE: Final = 256  # of those that are predicted here
+LEAST_ASSEMBLED: Final = 32  # points that repay what a worker loads for it, 1 to 2 s of CPU
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ class SweepRun:
         self, indices: Sequence[int], simulated: Iterator[pipeline.Simulated]
     ) -> Iterator[tuple[int, pipeline.Simulated]]:
         """Have workers assemble and write points that are simulated; those that are left to this process, which all are
-        where it is the only one."""
-        if getattr(self.execution.executor, "name", "local") == "local":
+        where it is the only one, or where they are few."""
+        if getattr(self.execution.executor, "name", "local") == "local" or len(indices) < LEAST_ASSEMBLED:
             yield from zip(indices, simulated, strict=True)
             return
         known = dict(zip(indices, simulated, strict=True))

@@ -245,13 +245,14 @@ def test_files_travel_where_the_run_directory_is_not_seen(
 
 
 @pytest.fixture
-def coupled(tmp_path: Path) -> list[str]:
+def coupled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The command for a sweep of which the second point has work units of its own: its ranks communicate inside
     tasks on several cores."""
     content = {
         "schema": 1, "workload": {"path": "jacobi-8"}, "target": "marenostrum3",
         "sweep": {"mapping.cores_per_rank": [1, 2]},
     }  # fmt: skip
+    monkeypatch.setattr(sweep_runs, "LEAST_ASSEMBLED", 1)
     (tmp_path / "coupled.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     return ["run", "coupled.yaml", "--no-report", "-o"]
 
