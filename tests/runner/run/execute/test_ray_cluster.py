@@ -64,7 +64,7 @@ def test_several_maps_and_changed_inputs(executor: RayExecutor, tmp_path: Path) 
         np.testing.assert_array_equal(found["doubled"], 2 * factor * np.arange(50_000))
 
 
-def test_shared_inputs_are_put_once_and_read_only(pair: RayExecutor, tmp_path: Path, monkeypatch: Any) -> None:
+def test_shared_inputs_are_put_once_and_read_only(new_pair: RayExecutor, tmp_path: Path, monkeypatch: Any) -> None:
     import ray
 
     num_puts = 0
@@ -76,10 +76,10 @@ def test_shared_inputs_are_put_once_and_read_only(pair: RayExecutor, tmp_path: P
         return put(value)
 
     monkeypatch.setattr(ray, "put", counting)
-    run(pair, good_units(50), Store(tmp_path))
-    run(pair, good_units(50), Store(tmp_path))
+    run(new_pair, good_units(50), Store(tmp_path))
+    run(new_pair, good_units(50), Store(tmp_path))
     assert num_puts == 1
-    (outcome,) = run(pair, [odd_unit("writes_to_input")], Store(tmp_path)).values()
+    (outcome,) = run(new_pair, [odd_unit("writes_to_input")], Store(tmp_path)).values()
     assert outcome.error == "assignment destination is read-only"
 
 
@@ -130,7 +130,7 @@ def test_a_worker_may_be_killed_from_outside(pair: RayExecutor, tmp_path: Path) 
 
 
 @pytest.fixture
-def impatient(cluster: RayExecutor) -> Iterator[RayExecutor]:
+def impatient(cluster: RayExecutor, alone: None) -> Iterator[RayExecutor]:
     """Gives a worker up that is silent for two seconds."""
     with closing(RayExecutor(num_workers=2, pulse=Pulse(seconds=0.2, most_missed=5, gives_up=10))) as executor:
         yield executor
@@ -163,7 +163,7 @@ def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_takes_no_unit(
     assert not any(outcome.error for outcome in found.values())
 
 
-def test_a_unit_that_is_merely_long_keeps_its_worker(cluster: RayExecutor, tmp_path: Path) -> None:
+def test_a_unit_that_is_merely_long_keeps_its_worker(cluster: RayExecutor, alone: None, tmp_path: Path) -> None:
     """In a kernel for several times as long as a worker may be silent."""
     with closing(RayExecutor(num_workers=1, pulse=Pulse(seconds=0.1, most_missed=5, gives_up=5))) as executor:
         found = run(executor, [odd_unit("is_long", rounds=6_000_000_000)], Store(tmp_path))
@@ -233,7 +233,7 @@ def test_results_travel_where_workers_do_not_see_the_store(
     assert stored_bytes(remote) == stored_bytes(local)
 
 
-def test_an_abandoned_map_ends_what_it_started(cluster: RayExecutor, tmp_path: Path) -> None:
+def test_an_abandoned_map_ends_what_it_started(cluster: RayExecutor, alone: None, tmp_path: Path) -> None:
     store = Store(tmp_path / "units")
     long = odd_unit("doubled", "long", seconds=600, trace=str(tmp_path))
     with closing(RayExecutor(num_workers=1)) as executor:
@@ -250,22 +250,22 @@ def test_an_abandoned_map_ends_what_it_started(cluster: RayExecutor, tmp_path: P
         run(executor, good_units(4), store)
 
 
-def test_more_workers_than_cpus_are_refused(cluster: RayExecutor, tmp_path: Path) -> None:
+def test_more_workers_than_cpus_are_refused(cluster: RayExecutor, alone: None, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="50 workers need as many CPUs; this Ray cluster has 3"):
         list(RayExecutor(num_workers=50).map(good_units(1), SHARED, Store(tmp_path)))
 
 
 def test_workers_of_another_version_are_refused(
-    pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ray_workers.versions() | {"numpy": "0.1"}
     monkeypatch.setattr(ray_workers, "versions", lambda: here)
     with pytest.raises(UserError, match=r"it has numpy [\d.]+, here it is 0\.1; install the same versions there"):
-        list(pair.map(good_units(1), SHARED, Store(tmp_path)))
+        list(new_pair.map(good_units(1), SHARED, Store(tmp_path)))
 
 
 def test_workers_that_cannot_load_manyscale_are_refused(
-    pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Elsewhere:
         def __init__(self, _home: str) -> None:
@@ -276,11 +276,11 @@ def test_workers_that_cannot_load_manyscale_are_refused(
     monkeypatch.setattr(ray_crew, "Shard", Elsewhere)
     message = r"no node can be used; .*: ModuleNotFoundError: No module named 'no_such_module'; install the same"
     with pytest.raises(UserError, match=message):
-        list(pair.map(good_units(1), SHARED, Store(tmp_path)))
+        list(new_pair.map(good_units(1), SHARED, Store(tmp_path)))
 
 
 def test_workers_that_die_while_they_start_end_the_run(
-    pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stillborn:
         def __init__(self, _home: str) -> None: ...
@@ -290,11 +290,11 @@ def test_workers_that_die_while_they_start_end_the_run(
 
     monkeypatch.setattr(ray_crew, "Shard", Stillborn)
     with pytest.raises(RunError, match=r"no node can be used; .*: 3 workers in a row failed \(ActorDiedError"):
-        list(pair.map(good_units(1), SHARED, Store(tmp_path)))
+        list(new_pair.map(good_units(1), SHARED, Store(tmp_path)))
 
 
 def test_a_cluster_without_free_cpus_is_not_waited_for_for_ever(
-    cluster: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: RayExecutor, alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(RayExecutor(num_workers=3)) as first, closing(RayExecutor(num_workers=1)) as second:
         while len(first._crew.workers) < 3:  # CPUs of an earlier test's workers may become free late
@@ -306,7 +306,9 @@ def test_a_cluster_without_free_cpus_is_not_waited_for_for_ever(
 
 @pytest.mark.contract
 @pytest.mark.parametrize("shards", [2, 3, AS_MANY_AS_THERE_ARE])
-def test_shards_side_by_side_equal_the_local_executor_s(cluster: RayExecutor, tmp_path: Path, shards: int) -> None:
+def test_shards_side_by_side_equal_the_local_executor_s(
+    cluster: RayExecutor, alone: None, tmp_path: Path, shards: int
+) -> None:
     units = [pooled_unit(shards, str(index), offset=index) for index in range(4)]
     local, remote = Store(tmp_path / "local"), Store(tmp_path / "remote")
     expected = lockstep(LocalExecutor(), units, local)
@@ -317,14 +319,16 @@ def test_shards_side_by_side_equal_the_local_executor_s(cluster: RayExecutor, tm
     assert not any(outcome.error for outcome in found.values())
 
 
-def test_each_shard_has_a_process_and_gangs_serve_several_units(cluster: RayExecutor, tmp_path: Path) -> None:
+def test_each_shard_has_a_process_and_gangs_serve_several_units(
+    cluster: RayExecutor, alone: None, tmp_path: Path
+) -> None:
     (tmp_path / "trace").mkdir()
     units = [pooled_unit(2, str(index), trace=str(tmp_path / "trace")) for index in range(3)]
     lockstep(cluster, units, Store(tmp_path / "store"))
     assert len(list((tmp_path / "trace").iterdir())) == 2  # three CPUs: one gang of two
 
 
-def test_a_lost_shard_restarts_its_unit(cluster: RayExecutor, tmp_path: Path) -> None:
+def test_a_lost_shard_restarts_its_unit(cluster: RayExecutor, alone: None, tmp_path: Path) -> None:
     units = [pooled_unit(2, "good"), pooled_unit(2, "killed", kills=1, marker=str(tmp_path / "marker"))]
     found = lockstep(cluster, units, Store(tmp_path / "store"))
     assert not any(outcome.error for outcome in found.values())
@@ -346,7 +350,7 @@ def test_a_shard_that_stops_answering_restarts_its_unit(impatient: RayExecutor, 
     ("fails", "these parameters make no sense"), ("breaks", "ZeroDivisionError: a defect"),
 ])  # fmt: skip
 def test_a_shard_that_fails_fails_its_unit(
-    cluster: RayExecutor, tmp_path: Path, how: str, message: str, member: int
+    cluster: RayExecutor, alone: None, tmp_path: Path, how: str, message: str, member: int
 ) -> None:
     units = [pooled_unit(2, "bad", **{how: member}), pooled_unit(2, "good")]
     found = lockstep(cluster, units, Store(tmp_path))
