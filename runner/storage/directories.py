@@ -251,6 +251,7 @@ class _Publication:
                 self._is_told = True
 
     def _tick(self) -> None:
+        self._lease.check()
         for name in _BEGIN:
             self._put_if_new(name)
         self._tell_that_it_runs()

@@ -47,6 +47,7 @@ class Lease:
         self._content = f"{socket.gethostname()}, process {os.getpid()}".encode()
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._renewed = time.time()  # goes on, as time.monotonic does not, while the machine sleeps
         self.is_lost = False
 
     def take(self) -> None:
@@ -62,6 +63,7 @@ class Lease:
     def _wait(self) -> None:
         seen: dict[str, int] = {}  # times of claims, as they were found first
         for look in count():
+            self._renewed = time.time()
             self._target.put(self._name, _WAITS + self._content)
             claims = {entry.name: entry.changed_ns for entry in self._target.hidden(CLAIM)}
             if self._name not in claims:
@@ -93,14 +95,29 @@ class Lease:
             with suppress(UserError):  # the publication tells of that
                 if self._ends.is_set():
                     return
-                self.is_lost = self._target.entry(self._name) is None
-                if not self.is_lost:
-                    self._target.put(self._name, self._content)
+                self._renew_once()
             if self._ends.wait(RENEWAL_SECONDS):
                 return
 
+    def _renew_once(self) -> None:
+        begin = time.time()
+        if self._target.entry(self._name) is None:
+            self.is_lost = True
+            return
+        self._target.put(self._name, self._content)
+        if self._is_long_since(begin) and len(self._target.hidden(CLAIM)) > 1:
+            # stopped between the two, so that another may have removed it before it was put again
+            self.is_lost = True
+            self._target.remove(self._name)
+        self._renewed = begin
+
+    def _is_long_since(self, begin: float) -> bool:
+        return abs(time.time() - begin) > OLD_SECONDS / 2  # a clock that was set back says nothing
+
     def check(self) -> None:
-        """Raises UserError where it was lost."""
+        """Raises UserError where it was lost, or where storage does not say whether it was."""
+        if not self.is_lost and self._is_long_since(self._renewed):
+            self.is_lost = self._target.entry(self._name) is None
         if self.is_lost:
             raise UserError(
                 f"{self._target.address.url}: nothing was heard of this process for {OLD_SECONDS:.0f} s, and another "

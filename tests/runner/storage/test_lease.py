@@ -152,6 +152,48 @@ def test_who_lost_it_publishes_nothing_more(of: Callable, tmp_path: Path, privat
     assert len(claims(there)) == 1
 
 
+@pytest.fixture
+def stop(monkeypatch: pytest.MonkeyPatch, there: Path) -> Callable[[Lease, Lease], None]:
+    """The process of the first is stopped for an hour, in which the second takes over."""
+    hours = [0]
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600 * hours[0])
+
+    def stopped(first: Lease, second: Lease) -> None:
+        hours[0] += 1
+        (there / first._name).unlink()
+        (there / second._name).write_bytes(b"node7, process 12")
+
+    return stopped
+
+
+def test_who_was_stopped_asks_before_it_writes(of: Callable, there: Path, stop: Callable) -> None:
+    mine, other = of("one"), of("two")
+    (there / mine._name).touch()
+    mine.check()
+    stop(mine, other)
+    with pytest.raises(UserError, match="another may have taken over"):
+        mine.check()
+
+
+def test_who_was_stopped_while_it_put_its_claim_again_has_lost_it(
+    of: Callable, there: Path, stop: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = of("one"), of("two")
+    (there / mine._name).touch()
+    put = mine._target.put
+
+    def put_late(name: str, content: bytes) -> None:
+        stop(mine, other)
+        put(name, content)
+
+    monkeypatch.setattr(mine._target, "put", put_late)
+    mine._renew_once()
+    with pytest.raises(UserError, match="another may have taken over"):
+        mine.check()
+    assert claims(there) == [other._name]
+
+
 def test_two_processes_do_not_write_one_folder(
     cli: Callable, refused: Callable, write_trace: Callable, tmp_path: Path
 ) -> None:
