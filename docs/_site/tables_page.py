@@ -36,6 +36,7 @@ FILES: Final = {
     "timeline/collectives.parquet": (
         "runner.predict.gpu.traced.tables", "COLLECTIVES_SCHEMA", "a member of a collective that streams take part in",
     ),
+    "timeline/step_path.parquet": ("runner.predict.gpu.traced.path", "PATH_SCHEMA", "a part of the critical path"),
     "timeline/gpu_lines.parquet": ("runner.predict.gpu.source_tables", "LINES_SCHEMA", "a line of a kernel's source"),
     "timeline/gpu_branches.parquet": ("runner.predict.gpu.source_tables", "BRANCHES_SCHEMA", "a branch of a kernel"),
     "timeline/gpu_cpi_stacks.parquet": ("runner.predict.gpu.tables", "STACKS_SCHEMA", "a part of a launch's CPI stack"),

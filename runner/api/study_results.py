@@ -28,7 +28,7 @@ _TIMELINES = (
     "ranks", "messages", "critical_path", "critical_path_links", "links", "cores", "core_calls", "task_instances",
     "cpi_stacks",
     "intervals", "launches", "blocks", "gpu_ipc", "gpu_cpi_stacks", "gpu_resources", "gpu_lines", "gpu_branches",
-    "gpu_streams", "steps", "collectives", "plan",
+    "gpu_streams", "steps", "collectives", "step_path", "plan",
 )  # fmt: skip
 
 

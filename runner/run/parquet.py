@@ -13,7 +13,7 @@ from manyscale.runner.run.results import Result
 _OPTIONAL = (
     "critical_path", "critical_path_links", "links", "cores", "core_calls", "task_instances", "cpi_stacks",
     "intervals", "launches", "blocks", "gpu_ipc", "gpu_cpi_stacks", "gpu_resources", "gpu_lines", "gpu_branches",
-    "gpu_streams", "steps", "collectives",
+    "gpu_streams", "steps", "collectives", "step_path",
 )  # fmt: skip
 # Times and indices grow steadily within a rank, so their differences pack into few bits.
 _STEADY = {"start_ps", "end_ps", "send_ps", "receive_ps", "operation_id", "message_id", "instance_id", "creator_id"}

@@ -78,8 +78,8 @@ class Result:
     predict/gpu/tables.py; None where no kernel was launched. ``gpu_lines`` and ``gpu_branches`` follow those of
     predict/gpu/source_tables.py; None where the trace tells no lines of source, or not where the threads of a warp
     part. ``gpu_streams`` follows that of predict/gpu/streams/table.py; None where no streams were replayed.
-    ``steps`` and ``collectives`` follow those of predict/gpu/traced/tables.py; None where the workload names no steps,
-    or no collectives of streams.
+    ``steps``, ``collectives`` and ``step_path`` follow those of predict/gpu/traced (tables.py, path.py); None where
+    the workload names no steps, no collectives of streams, or no times of kernels.
     ``plan``: what was simulated (sampling/plan.py), with the key of its unit; None of a result that no run made.
     ``notes``: what the figures leave out or assume, most severe first.
     ``resolved``: the study as it was run, all defaults filled in. ``sweep_point``: values of the sweep's axes, or {}.
@@ -111,6 +111,7 @@ class Result:
     gpu_streams: pa.Table | None = None
     steps: pa.Table | None = None
     collectives: pa.Table | None = None
+    step_path: pa.Table | None = None
     plan: pa.Table | None = None
     notes: tuple[Note, ...] = ()
 

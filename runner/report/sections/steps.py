@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,12 @@ from manyscale.runner.report.text import duration, escape, percent, size, swatch
 from manyscale.runner.run.results import Result
 
 MAX_STEPS: Final = 64  # rows: the first
+MAX_PATH: Final = 12  # rows of each table of the critical path
 MAX_KERNELS: Final = 32  # rows: those that take longest in all
+_PATH_NOTE: Final = (
+    "What the end of the run waited for, back through streams, collectives, messages and threads: shorter work "
+    "elsewhere changes nothing. timeline/step_path.parquet holds every part."
+)
 _PARTS: Final = (
     ("compute", "compute", "computes or moves memory"),
     ("exposed_transfer", "collective", "transfers, and computes nothing meanwhile"),
@@ -42,10 +47,36 @@ def add_steps(page: Page, result: Result) -> None:
             "Groups that communicate", groups,
             note="Means over members, of all collectives and messages together; exposed: the GPU runs nothing else.",
         )  # fmt: skip
+    if result.step_path is not None and result.step_path.num_rows:
+        page.add("Critical path", _path_tables(result.step_path), note=_PATH_NOTE)
     streams = result.gpu_streams
     if streams is not None and streams.num_rows:
         page.add("Kernels", _kernels_table(streams))
         add_streams(page, streams, result.makespan_seconds)
+
+
+def _path_tables(path: pa.Table) -> str:
+    """By kind, by rank, and by kernel or collective."""
+    took = (to_numpy(path.column("end_ps")) - to_numpy(path.column("start_ps"))) / PS_PER_SECOND
+    whole = float(took.sum()) or 1.0
+    kind, kinds = codes_and_names(path.column("kind"))
+    name, names = codes_and_names(path.column("name"))
+    rank = to_numpy(path.column("rank"))
+    called = [function_name(each) for each in names]
+
+    def shares(title: str, labels: Sequence[str], of: np.ndarray, shown: np.ndarray) -> str:
+        total = np.bincount(of[shown], took[shown], len(labels))
+        order = [each for each in np.argsort(-total, kind="stable").tolist() if total[each] > 0][:MAX_PATH]
+        rows = [
+            (escape(labels[each]), duration(float(total[each])), percent(float(total[each]) / whole)) for each in order
+        ]
+        return table((title, "time", "share"), rows)
+
+    every = np.ones(len(took), np.bool_)
+    known = np.array([bool(each) for each in names], np.bool_)[name]
+    ranks = [f"rank {each}" for each in range(int(rank.max()) + 1)]
+    left = shares("kind", kinds, kind, every) + "<br>" + shares("rank", ranks, rank, every)
+    return f'<div class="pair"><div>{left}</div><div>{shares("kernel or collective", called, name, known)}</div></div>'
 
 
 def _value(figures: Mapping[str, Statistic], name: str) -> float:

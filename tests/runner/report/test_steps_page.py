@@ -36,7 +36,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_says_where_the_gpus_time_goes(page):
     text = html.unescape((page / "report.html").read_text())
-    for words in ("Where the GPUs' time goes", "Groups that communicate", "forward<float>", "GPUs compute"):
+    for words in (
+        "Where the GPUs' time goes",
+        "Groups that communicate",
+        "forward<float>",
+        "GPUs compute",
+        "Critical path",
+    ):
         assert words in text
     assert "33.3 %" in text  # 10 of 30 us
     assert "66.7 %" in text

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.gpu.device.program import ASSUMED_START_PS
@@ -27,6 +28,7 @@ from manyscale.runner.predict.gpu.streams.overlaps import NOTHING
 from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
+from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
 from manyscale.runner.predict.gpu.traced.scaling import peak_flops
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
 from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target, slowed, without_skew
@@ -222,7 +224,11 @@ class TracedSource(PhaseSource):
         found = breakdown(self._workload, self._given.row, self._collectives, replayed.arrays)
         precision = self._workload.tables["trained_models"].column("precision").to_pylist()
         peak = peak_flops(self._gpu, precision[0]) if precision else None
-        return step_statistics(self._workload, found, replayed.arrays["end_ps"], peak)
+        path = path_statistics(self._path(replayed))
+        return step_statistics(self._workload, found, replayed.arrays["end_ps"], peak) | path
+
+    def _path(self, replayed: Replayed) -> pa.Table:
+        return path_table(self._workload, self._given, self._collectives, replayed.arrays)
 
     def notes(self, done: Done) -> Sequence[Note]:
         return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes()]
@@ -281,6 +287,7 @@ class TracedSource(PhaseSource):
         """Those of the cores, and of streams, steps and collectives."""
         kernel, _ = traced_columns(self._workload)
         own = {"gpu_streams": stream_table(self._workload, kernel, replayed.arrays, kernel)}
+        own["step_path"] = self._path(replayed)
         if self._workload.tables["steps"].num_rows:
             own["steps"] = steps_table(self._workload, replayed.arrays["end_ps"])
         if len(self._collectives):

@@ -95,6 +95,54 @@ def test_a_stage_waits_until_the_message_before_it_is_sent(run):
     assert figure(result, "group.pp.bytes") == 1_000_000
 
 
+def path_of(result: manyscale.RunResult) -> list[tuple[str, int, str, int, int]]:
+    """Kind, rank, name, begin and end in us; segments of one thread that follow each other as one."""
+    found: list[tuple[str, int, str, int, int]] = []
+    for row in result.step_path.to_pylist():
+        own = (row["kind"], row["rank"], row["name"], row["start_ps"] // US, row["end_ps"] // US)
+        if found and found[-1][:3] == own[:3] and found[-1][4] == own[3]:
+            own = (*own[:3], found.pop()[3], own[4])
+        found.append(own)
+    return found
+
+
+@pytest.mark.theory
+def test_the_critical_path_leads_through_threads_streams_and_collectives(run):
+    """The end is rank 1's: its host, which waited for a kernel that it had given at 25."""
+    assert path_of(run(overlapped())) == [
+        ("host", 1, "", 0, 25), ("kernel", 1, "backward", 25, 28), ("host", 1, "", 28, 31),
+    ]  # fmt: skip
+    steps = Steps(2, {"dp": [0, 1]})
+    for rank in (0, 1):
+        steps.launch(rank, (3 + 9 * rank) * US, stream=84, name="backward")
+        steps.collective(rank, ALLREDUCE, 4096, "dp", 20 * US)
+    result = run(steps)
+    assert path_of(result) == [("kernel", 1, "backward", 0, 12), ("transfer", 0, "allreduce of dp", 12, 32)]
+    assert (figure(result, "step_path.kernel"), figure(result, "step_path.transfer")) == pytest.approx((12e-6, 20e-6))
+    assert figure(result, "step_path.ranks") == 2
+
+
+@pytest.mark.theory
+def test_the_critical_path_follows_a_message_to_its_sender_and_a_thread_to_the_other(run):
+    steps = Steps(2, {"pp": [0, 1]})
+    steps.launch(0, 10 * US, name="forward")
+    steps.send(0, 1, 1_000_000, stream=20, group="pp")
+    steps.group_end(0, [0])
+    steps.send(1, 0, 1_000_000, receives=True, group="pp")
+    steps.group_end(1, [0])
+    steps.launch(1, 5 * US, stream=84, name="next")
+    result = run(steps, target_network={"intra_node": {"latency": "0.5 us", "bandwidth": "8 GB/s"}})
+    assert path_of(result) == [
+        ("kernel", 0, "forward", 0, 10), ("message", 1, "", 10, 135), ("kernel", 1, "next", 135, 140),
+    ]  # fmt: skip
+    two = Steps(1)
+    two.mark(0, gap=4 * US)
+    two.signal(0, 1, 0, gap=2 * US)
+    two.wait_for_thread(0, 1, 1)
+    two.launch(0, 3 * US, thread=1, gap=1 * US, name="backward")
+    assert path_of(run(two)) == [("host", 0, "", 0, 7), ("kernel", 0, "backward", 7, 10)]
+
+
 @pytest.mark.theory
 @pytest.mark.parametrize(
     ("gpu", "ends_us"),
