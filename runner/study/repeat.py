@@ -108,15 +108,16 @@ def _outliers(compute_ps: np.ndarray, sequence: np.ndarray) -> list[Note]:
     seconds = compute_ps.max(axis=0, initial=0) / 1e12
     whole = seconds[sequence].sum()
     repeated = np.arange(min(1, len(seconds) - 1), len(seconds))
+    if len(repeated) <= LEAST_OTHERS:
+        return []
+    usual_of = _medians_of_others(seconds[repeated])
+    times_more = np.bincount(sequence, minlength=len(seconds))[repeated] - 1
+    moved_of = times_more * (seconds[repeated] - usual_of)
     notes = []
-    for each in repeated.tolist():
-        others, times = seconds[repeated[repeated != each]], int(np.count_nonzero(sequence == each)) - 1
-        if len(others) < LEAST_OTHERS or times < 1:
-            continue
-        usual = float(np.median(others))
-        spread = MAD_TO_DEVIATION * float(np.median(np.abs(others - usual)))
-        moved = times * (seconds[each] - usual)
-        if abs(seconds[each] - usual) <= 3 * spread or abs(moved) <= LEAST_SHARE_MOVED * whole:
+    for place in np.flatnonzero((times_more > 0) & (np.abs(moved_of) > LEAST_SHARE_MOVED * whole)).tolist():
+        each, usual, moved, times = int(repeated[place]), usual_of[place], moved_of[place], times_more[place]
+        spread = MAD_TO_DEVIATION * float(np.median(np.abs(np.delete(seconds[repeated], place) - usual)))
+        if abs(seconds[each] - usual) <= 3 * spread:
             continue
         text = (
             f"traced iteration {each} computes {seconds[each]:.4g} s, the others {usual:.4g} s (median), and comes "
@@ -125,6 +126,17 @@ def _outliers(compute_ps: np.ndarray, sequence: np.ndarray) -> list[Note]:
         )
         notes.append(changes("outlier-repeated", text, errs=Errs.long if moved > 0 else Errs.short))
     return notes
+
+
+def _medians_of_others(values: np.ndarray) -> np.ndarray:
+    """float64[values]: the median of all but each. O(n log n)."""
+    order = np.argsort(values, kind="stable")
+    place = np.empty(len(values), np.int64)
+    place[order] = np.arange(len(values))
+    ranked, others = values[order], len(values) - 1
+    low, high = (others - 1) // 2, others // 2  # behind its own place, the others stand one further
+    found: np.ndarray = (ranked[low + (place <= low)] + ranked[high + (place <= high)]) / 2
+    return found
 
 
 def _length(workload: Workload, rank: int) -> int:

@@ -14,7 +14,7 @@ from manyscale.runner.readers.options import DEFAULT_OPTIONS
 from manyscale.runner.registry import lookup
 from manyscale.runner.shipped import folder
 from manyscale.runner.study import Repeat
-from manyscale.runner.study.repeat import repeat
+from manyscale.runner.study.repeat import _medians_of_others, repeat
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,14 @@ def test_an_outlier_that_is_repeated_is_told_with_what_it_does(times_ms, iterati
     assert len(found) == bool(words)
     assert words in "".join(note.text for note in found)
     assert all(note.errs == ("too long" if "longer" in note.text else "too short") for note in found)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("number", range(2, 9))
+def test_medians_of_all_but_each_are_numpy_s(number):
+    values = np.random.default_rng(number).integers(0, 4, number).astype(np.float64)
+    expected = [np.median(np.delete(values, each)) for each in range(number)]
+    assert _medians_of_others(values).tolist() == expected
 
 
 @pytest.mark.theory
