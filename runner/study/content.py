@@ -84,6 +84,11 @@ def load_study_content(path: Path) -> Any:
         value = content.get(key)
         if isinstance(value, dict) and inner in value:
             content[key] = {**value, inner: _beside(path, value[inner], suffix)}
+    workload = content.get("workload")
+    made = workload.get("synthesise") if isinstance(workload, dict) else None
+    if isinstance(workload, dict) and isinstance(made, dict) and "target" in made:
+        made = {**made, "target": _beside(path, made["target"], TARGET_SUFFIXES)}
+        content["workload"] = {**workload, "synthesise": made}
     mapping = content.get("mapping")
     if isinstance(mapping, dict) and isinstance(mapping.get("placement"), dict) and "file" in mapping["placement"]:
         placement = {**mapping["placement"], "file": _beside(path, mapping["placement"]["file"])}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import json
+from typing import Any, Final
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Machine
@@ -14,11 +15,21 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.study.targets import build_machine, machine_file
 from manyscale.runner.study.workload import Synthesis
 
+_last: Final[dict[tuple[Synthesis, str], Workload]] = {}  # by what the machine's file holds
 
-@lru_cache(maxsize=1)
+
 def synthesised(choice: Synthesis) -> Workload:
     """The workload; the last one is kept. Raises UserError, one line, if its GPUs are not known."""
     place, content = machine_file(choice.target, None)
+    key = choice, json.dumps(content, sort_keys=True, default=str)
+    if key not in _last:
+        made = _made(choice, place, content)
+        _last.clear()
+        _last[key] = made
+    return _last[key]
+
+
+def _made(choice: Synthesis, place: str, content: dict[str, Any]) -> Workload:
     machine = build_machine(content, place)
     gpu = _gpu(machine, place)
     names = gpu.names or (machine.name,)

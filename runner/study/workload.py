@@ -118,10 +118,12 @@ class WorkloadChoice(Strict):
     @classmethod
     def _made_or_read(cls, value: Any) -> Any:
         """What is made goes by its kind of model."""
-        if not isinstance(value, Mapping) or value.get("synthesise") is None or "path" in value:
+        if not isinstance(value, Mapping) or value.get("synthesise") is None:
             return value
         choice = value["synthesise"]
         model = choice.get("model", "transformer") if isinstance(choice, Mapping) else choice.model
+        if value.get("path", model) != model:
+            raise ValueError("has both a path and synthesise: leave one out")
         return {**value, "path": model}
 
     @field_validator("launches")

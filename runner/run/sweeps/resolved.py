@@ -9,14 +9,18 @@ from manyscale.models.workload import Workload
 from manyscale.runner.predict.phase_source import FILE, Case, SweepShared
 from manyscale.runner.storage.address import is_url
 from manyscale.runner.study import Study
+from manyscale.runner.study.targets import shipped_targets
 
 
 def resolved_study(study: Study, workload: Workload, shared: SweepShared) -> dict[str, Any]:
     """What ``resolved.yaml`` holds: it can be run again as it stands. Of a sweep; a point is ``resolved_point``."""
     filled = study.model_dump(mode="json", by_alias=True)
     filled["name"] = study.name or workload.name
-    if study.workload.synthesise is None:
+    made = study.workload.synthesise
+    if made is None:
         filled["workload"]["path"] = _absolute(study.workload.path, shared)
+    elif made.target not in shipped_targets():
+        filled["workload"]["synthesise"]["target"] = _absolute(made.target, shared)
     if study.workload.gpu_trace is not None:
         filled["workload"]["gpu_trace"] = _absolute(study.workload.gpu_trace, shared)
     if study.mapping.launches is not None:

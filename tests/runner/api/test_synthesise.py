@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 import manyscale
 from manyscale.runner.cli import main
+from manyscale.runner.study.content import load_study_content
+from manyscale.runner.study.targets import shipped_targets
 
 SHAPE = {"layers": 4, "hidden": 256, "heads": 8, "sequence": 128, "global_batch": 16}
 
@@ -61,3 +64,20 @@ def test_a_study_makes_its_workload():
     assert found.digest == manyscale.synthesise(**keys).workload.digest
     with pytest.raises(manyscale.UserError, match=r"workload\.synthesise: heads: 8 is no multiple of tp, 16"):
         manyscale.read_workload({"synthesise": {**keys, "tp": 16}})
+    with pytest.raises(manyscale.UserError, match="workload: has both a path and synthesise: leave one out"):
+        manyscale.read_workload({"path": "lulesh-8", "synthesise": keys})
+
+
+def test_the_machine_of_a_study_s_workload_stands_beside_it_and_is_read_again(tmp_path):
+    """A GPU whose memory is slower takes longer."""
+    machine = yaml.safe_load(shipped_targets()["a100"].read_text())
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(machine))
+    study = tmp_path / "study.yaml"
+    study.write_text(yaml.safe_dump({"workload": {"synthesise": {**SHAPE, "target": "own.yaml"}}, "target": "a100"}))
+    choice = load_study_content(study)["workload"]
+    first = manyscale.read_workload(choice)
+    machine["node"]["gpu"]["dram"]["bandwidth"] = "100 GB/s"
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(machine))
+    assert first.column("gpu_operations", "duration_ps").sum() < (
+        manyscale.read_workload(choice).column("gpu_operations", "duration_ps").sum()
+    )
