@@ -20,11 +20,12 @@ TRACES: Final = {"paraver": ("paraver",), "perfetto": ("perfetto",)}
 FILES: Final = {"paraver": "trace.prv", "perfetto": "trace.json"}  # how the name of what they write begins
 PAGE: Final = "report"
 POINT_PAGE: Final = "point-report"
-# states, messages, stretches of cores and launches of a run whose traces are written; of the ranks that they hold
+# states, messages, stretches of cores, launches and what streams do of a run whose traces are written; of the ranks
+# that they hold
 MOST_RECORDS: Final = 4_000_000
 MOST_RECORDS_OF_POINT: Final = 20_000  # of a point of a sweep: some 2 MB
-_OF_RANKS: Final = ("ranks", "messages", "cores")
-_OF_GPUS: Final = ("launches", "blocks")
+_OF_RANKS: Final = ("ranks", "messages", "cores", "gpu_streams")
+_OF_GPUS: Final = ("launches", "blocks")  # of which streams, where they were replayed, have the launches
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def records_of(rows: Mapping[str, int], num_ranks: int) -> int:
     of_ranks = sum(rows.get(name, 0) for name in _OF_RANKS)
     if num_ranks > MOST_RANKS:
         of_ranks = of_ranks * MOST_CHOSEN // num_ranks
-    return of_ranks + sum(rows.get(name, 0) for name in _OF_GPUS)
+    of_gpus = sum(rows.get(name, 0) for name in _OF_GPUS if name != "launches" or not rows.get("gpu_streams"))
+    return of_ranks + of_gpus
 
 
 def is_built_in(name: str) -> bool:

@@ -122,6 +122,12 @@ def test_large_traces_of_points_are_left_out(cli: Callable, sweep: Path, monkeyp
     assert "trace.json.gz" in names(point)
 
 
+def test_what_streams_do_counts_once() -> None:
+    rows = {"ranks": 5, "messages": 3, "launches": 70, "blocks": 2}
+    assert shown.records_of(rows, 8) == 80
+    assert shown.records_of(rows | {"gpu_streams": 100}, 8) == 5 + 3 + 100 + 2, "launches are among what streams do"
+
+
 def test_a_kind_that_is_none_and_a_sweep_are_refused(cli: Callable, sweep: Path, refused: Callable) -> None:
     assert cli("run", sweep, "-o", "out").status == 0
     refused(cli("report", "out/points/0000", "--trace", "parver"), "--trace parver", "paraver, perfetto")
