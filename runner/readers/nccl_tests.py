@@ -49,8 +49,9 @@ class CollectiveTimes:
     nodes: int | None
 
 
-def read(path: Path) -> CollectiveTimes:
-    """Read one file. Several measurements of one size count as their median. Raises UserError, one line."""
+def read(path: Path, collective: str | None = None) -> CollectiveTimes:
+    """Read one file. Several measurements of one size count as their median. ``collective``: which one it was, whatever
+    the file tells. Raises UserError, one line."""
     lines = _lines(path)
     first = next((line for line in lines if line.strip()), "")
     is_csv = "," in first and not first.startswith("#")
@@ -62,7 +63,7 @@ def read(path: Path) -> CollectiveTimes:
     if np.any(time <= 0):
         raise UserError(f"{path}: the time of {size[time <= 0][0]:.0f} B is not positive; measure again")
     hosts = [match[1] for line in lines if (match := _RANK.match(line))]
-    collective = _collective(path, lines)
+    collective = collective or _collective(path, lines)
     gpus = len(hosts) or _gpus(size, time, bus, collective or "allreduce")
     distinct = np.unique(size)
     median = np.array([np.median(time[size == value]) for value in distinct])

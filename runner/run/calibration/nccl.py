@@ -22,6 +22,7 @@ import numpy as np
 from manyscale.models.network.nccl.demand import demand, group_of
 from manyscale.models.network.nccl.fabric import Fabric
 from manyscale.models.network.nccl.parameters import Nccl, NvMesh, NvSwitch
+from manyscale.models.spelling import unknown
 from manyscale.models.workload.operation_tables import OperationKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import nccl_tests
@@ -85,6 +86,8 @@ def calibrate_nccl(
         raise UserError(
             f"--base {base}: the machine has no network.nccl; take dgx-a100, dgx-h100, dgx1-v100, p4de or p5"
         )
+    if collective is not None and collective not in nccl_tests.COLLECTIVES:
+        raise UserError(f"--collective: {unknown('collective', collective, nccl_tests.COLLECTIVES)}")
     said: list[str] = []
     block = {key: value for key, value in content["network"]["nccl"].items() if key != "tables"}
     plain = _fabric(block, fabric)
@@ -135,8 +138,8 @@ def _table(
     path: Path, plain: Fabric, collective: str | None, gpus: int | None, nodes: int | None, said: list[str]
 ) -> Fitted:
     """What a file shows; its errors before. ``held_out`` and ``after`` are filled in later."""
-    read = nccl_tests.read(path)
-    name = collective or read.collective
+    read = nccl_tests.read(path, collective)
+    name = read.collective
     if name is None:
         name = "allreduce"
         said.append(f"{path.name}: does not tell its collective, taken for an all-reduce; --collective names another")
@@ -144,7 +147,7 @@ def _table(
     if count is None:
         raise UserError(f"{path}: does not tell how many GPUs took part; give --gpus N")
     over = nodes or read.nodes or -(-count // plain.gpus_per_node)
-    if count < 2 or count % over or count // over > plain.gpus_per_node or over > plain.num_nodes:
+    if count < 2 or over < 1 or count % over or count // over > plain.gpus_per_node or over > plain.num_nodes:
         room = f"{plain.num_nodes} nodes of {plain.gpus_per_node} GPUs"
         raise UserError(f"{path}: {count} GPUs on {over} nodes do not fit {room}; give --nodes N or another --base")
     rising = _rising(read)

@@ -82,6 +82,14 @@ def test_gpus_follow_from_the_bus_bandwidth(tmp_path: Path) -> None:
         assert (read.gpus, read.collective, read.nodes, len(read.sizes)) == (gpus, "allreduce", None, len(SIZES))
 
 
+def test_gpus_follow_from_the_bus_bandwidth_of_the_collective_that_is_named(tmp_path: Path) -> None:
+    """Of an all-gather (n - 1) / n; taken for that of an all-reduce, 64 GPUs would be 2."""
+    for gpus in (2, 8, 64):
+        rows = [f"{size},100,{size / 100e3 * (gpus - 1) / gpus:.6g}" for size in SIZES]
+        (tmp_path / "measured.csv").write_text("\n".join(["bytes,time_us,busbw", *rows]))
+        assert nccl_tests.read(tmp_path / "measured.csv", "allgather").gpus == gpus
+
+
 def test_command_writes_machine_fit_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "all_reduce.txt", tmp_path / "out"
     file.write_text(text_of(16, floor=5.0, hosts=2))
@@ -118,5 +126,9 @@ def test_the_same_twice_and_a_base_without_gpus_are_refused(tmp_path: Path) -> N
         calibrate([file, file], nccl=True)
     with pytest.raises(UserError, match=r"no network\.nccl"):
         calibrate(file, nccl=True, base="laptop")
+    with pytest.raises(UserError, match="--collective: unknown collective 'alreduce'; did you mean 'allreduce'"):
+        calibrate(file, nccl=True, collective="alreduce")
+    with pytest.raises(UserError, match="4 GPUs on -1 nodes do not fit"):
+        calibrate(file, nccl=True, nodes=-1)
     with pytest.raises(UserError, match="goes with files of nccl-tests"):
         calibrate(file, gpus=4)
