@@ -82,8 +82,6 @@ def calibrate_training(
     of_fit = np.arange(len(steps)) % every == 0
     if of_fit.sum() <= len(_FITTED):
         raise UserError(f"{path}: {of_fit.sum()} rows are fitted; {len(_FITTED)} parameters need more")
-    if any(step.interleaved > 1 or step.zero for step in steps):
-        raise UserError(f"{path}: the fit knows neither interleaved schedules nor ZeRO; leave these rows out")
     framework = _fitted([step for step, chosen in zip(steps, of_fit, strict=True) if chosen], measured[of_fit], machine)
     known = Steps(steps)
     predicted = known.step_ps(gpu, peak, framework, *_collectives(known, machine)) / 1e12
@@ -109,12 +107,12 @@ def read_steps(path: Path, recompute: str = "none") -> tuple[tuple[Transformer, 
         try:
             keys = {key: int(row[named[name]]) for name, key in COLUMNS.items() if key}
             time_s = float(row[named[TIME]]) / 1e3
-            step = Transformer.model_validate({**keys, "recompute": row.get("recompute") or recompute})
+            step = Transformer.model_validate({**keys, "recompute": row.get(named.get("recompute", "")) or recompute})
             gpus = int(row[named["# gpus"]]) if "# gpus" in named else step.ranks
         except (ValueError, TypeError) as error:
             text = first_problem(error, Transformer) if isinstance(error, ValidationError) else str(error)
             raise UserError(f"{path}:{line}: {text}") from None
-        if not time_s > 0 or gpus != step.ranks:
+        if not 0 < time_s < float("inf") or gpus != step.ranks:
             raise UserError(f"{path}:{line}: {gpus} GPUs of {step.ranks} ranks, {time_s} s; mend the row")
         found.append(((gpus, *keys.values(), time_s), step, time_s))
     found.sort(key=lambda row: row[0])
