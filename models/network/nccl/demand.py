@@ -1,8 +1,8 @@
 """What a collective of NCCL, or a message between GPUs, asks of the links: its latency, its rate and their shares.
 
 Sizes are those of the operations table: the whole message of all-reduce, broadcast and reduce; a member's own block of
-all-gather, gather, scatter and reduce-scatter; the block for each member of all-to-all; a message. A barrier is an
-all-reduce of four bytes, as PyTorch has it.
+all-gather, gather, scatter and reduce-scatter; the block for each member of all-to-all, all blocks of an uneven one; a
+message. A barrier is an all-reduce of four bytes, as PyTorch has it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def demand(
     counts: np.ndarray | None = None,
 ) -> Demand:
     """Of an operation of ``num_bytes`` over ``members``, GPUs of the machine in the group's order (of a message source
-    and destination). ``counts`` int64[n, n]: bytes from each to each of an uneven all-to-all. ``nccl`` is the fabric's.
+    and destination). ``counts`` int64[n, n]: bytes from each to each of an uneven all-to-all (without them its blocks
+    are taken to be equal). ``nccl`` is the fabric's.
 
     O(members) once for each placement of a group and O(1) after. Raises ValueError for a kind that NCCL has not, and
     groups that do not fit the machine.
@@ -81,6 +82,8 @@ def demand(
         num_bytes = _BARRIER_BYTES
     if placed.num_members == 1:
         return Demand(0, num_bytes, 0.0, np.zeros(0, np.int32), np.zeros(0), "none", "Simple")
+    if kind in (OperationKind.alltoallv, OperationKind.ialltoallv) and counts is None:
+        num_bytes = -(-num_bytes // placed.num_members)  # of all blocks, taken to be equal
     if collective in _MESSAGES:
         return _of_messages(collective, num_bytes, placed, fabric, counts)
     size = num_bytes * (placed.num_members if collective in ("allgather", "reduce_scatter") else 1)

@@ -193,6 +193,8 @@ def test_an_uneven_all_to_all_takes_what_its_busiest_gpu_does() -> None:
     assert found.bytes == 30 << 20
     assert found.time_ps == pytest.approx(even.time_ps, rel=1e-6)
     assert found.uses.tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
+    unknown = demand(K.alltoallv, 40 << 20, np.arange(4), MACHINES["a100"])  # its bytes are those of all blocks
+    assert (unknown.bytes, unknown.time_ps) == (40 << 20, even.time_ps)
 
 
 def test_a_measured_table_is_kept_and_other_counts_follow_it() -> None:
