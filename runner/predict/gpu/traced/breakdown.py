@@ -24,6 +24,7 @@ from manyscale.runner.predict.statistic import Statistic
 _G: Final = GpuOperationKind
 COMPUTES, TRANSFERS, WAITS, IDLES = range(4)
 PARTS: Final = ("compute", "exposed_transfer", "exposed_wait", "idle")
+_MOST_GROUPS: Final = 64  # that have figures of their own
 _RANKS_AT_ONCE: Final = 256  # whose intervals are in memory together
 
 
@@ -137,17 +138,25 @@ def _groups(
     workload: Workload, row: np.ndarray, of: StreamCollectives, kind: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
     """int[given], the place of each communication's group in the names of all, -1 for what is none. Communicators of
-    one name are one group; those without are together."""
+    one name are one group; those without are together, and with them, of many names, those that communicate least."""
     communicator = np.full(len(kind), -1, np.int64)
     known = (kind == int(_G.communication)) & (row >= 0)
     of_network = workload.column("operations", "kind")[row[known]]
     ends_group = of_network == int(OperationKind.waitall)  # of messages, which stand before it
     communicator[known] = workload.column("operations", "communicator_id")[row[known] - ends_group]
-    used = np.unique(communicator[known])
-    names = sorted({of.names.get(each, "") for each in used.tolist()})
+    used, counts = np.unique(communicator[known], return_counts=True)
+    calls: dict[str, int] = {}
+    for each, count in zip(used.tolist(), counts.tolist(), strict=True):
+        name = of.names.get(each, "")
+        calls[name] = calls.get(name, 0) + count
+    names = sorted(calls)
+    if len(names) > _MOST_GROUPS:
+        most = sorted(filter(None, names), key=lambda name: -calls[name])[: _MOST_GROUPS - 1]
+        names = ["", *sorted(most)]
+    number = {name: at for at, name in enumerate(names)}
     place = np.full(int(used.max(initial=-1)) + 2, -1)
     for each in used.tolist():
-        place[each] = names.index(of.names.get(each, ""))
+        place[each] = number.get(of.names.get(each, ""), 0)
     return place[communicator], [name or "others" for name in names]
 
 

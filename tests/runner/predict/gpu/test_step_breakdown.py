@@ -16,6 +16,7 @@ from gpu_steps import US, Steps
 import manyscale
 from manyscale.models.workload import OperationKind
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.traced import breakdown
 
 ALLREDUCE = OperationKind.allreduce
 
@@ -77,6 +78,19 @@ def test_a_wait_that_nothing_hides_is_exposed(run):
     result = run(steps)
     parts = [figure(result, f"gpu.time.{name}") for name in ("compute", "exposed_transfer", "exposed_wait", "idle")]
     assert parts == pytest.approx([0, 20e-6, 4.5e-6, 5.5e-6])
+
+
+def test_of_many_groups_those_that_communicate_least_are_told_together(run, monkeypatch):
+    """Of three groups with 1, 2 and 3 collectives the two with the fewest."""
+    monkeypatch.setattr(breakdown, "_MOST_GROUPS", 2)
+    steps = Steps(2, {name: [0, 1] for name in "abc"})
+    for rank in (0, 1):
+        for name, count in (("a", 1), ("b", 2), ("c", 3)):
+            for _ in range(count):
+                steps.collective(rank, ALLREDUCE, 4096, name, 20 * US)
+    result = run(steps)
+    counts = {name: each.value for name, each in result.statistics.items() if name.endswith(".operations")}
+    assert counts == {"group.c.operations": 3, "group.others.operations": 3}
 
 
 @pytest.mark.theory
