@@ -39,6 +39,7 @@ from manyscale.runner.run import coupled, device_collectives, links
 
 _G: Final = GpuOperationKind
 _COPIES: Final = tuple(int(kind) for kind in (_G.copy_to_device, _G.copy_to_host, _G.copy_on_device))
+_MOST_TOLD: Final = 64  # GPUs that each have a figure of their own
 
 
 def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
@@ -225,7 +226,7 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:
             overlapped / busy if busy else 0.0, "1", "ratio", "share of that time in which it runs several"
         ),
     }  # fmt: skip
-    if count > 1:
+    if 1 < count <= _MOST_TOLD:
         for number, each in enumerate(arrays["gpu_busy_ps"].tolist()):
             text = f"share of the time in which GPU {int(arrays['gpu_id'][number])} runs a launch"
             figures[f"gpu.{number}.busy_ratio"] = Statistic(each / makespan if makespan else 0.0, "1", "ratio", text)

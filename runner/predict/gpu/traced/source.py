@@ -29,7 +29,7 @@ from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
 from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
-from manyscale.runner.predict.gpu.traced.scaling import peak_flops
+from manyscale.runner.predict.gpu.traced.scaling import gpu_named, peak_flops
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
 from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target, slowed, without_skew
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
@@ -124,6 +124,7 @@ class TracedSource(PhaseSource):
                 [
                     self._workload.digest,
                     str(self._gpu),
+                    *(str(gpu_named(name)) for name in self._scaled_names),
                     str(self._takes_traced),
                     str(self._has_nccl),
                     str(self._lacks_ranks),
@@ -159,6 +160,12 @@ class TracedSource(PhaseSource):
         return self._case.workload
 
     @property
+    def _scaled_names(self) -> list[str]:
+        """Of GPUs of the trace that are not the target's: what shipped targets say of these scales times."""
+        names = self._workload.tables["traced_gpus"].column("gpu_name").to_pylist()
+        return sorted(set(names) - set(self._gpu.names))
+
+    @property
     def _place(self) -> tuple[str, ...]:
         return (self._case.study.workload.path, str(self._has_nccl))
 
@@ -168,10 +175,13 @@ class TracedSource(PhaseSource):
 
     @cached_property
     def _traced(self) -> Traced:
-        kernel, duration = traced_columns(self._workload)
-        key = ("traced times", *self._place, str(self._gpu))
-        make = lambda: on_target(self._workload, self._given, kernel, duration, self._gpu)  # noqa: E731
-        return self._case.shared.recently(key, make)
+        kept: dict[str, Traced] = self._case.shared.once(("traced times", *self._place), dict)
+        key = str(self._gpu)
+        if key not in kept:
+            kept.clear()  # as large as the trace: the latest GPU's alone
+            kernel, duration = traced_columns(self._workload)
+            kept[key] = on_target(self._workload, self._given, kernel, duration, self._gpu)
+        return kept[key]
 
     @cached_property
     def _collectives(self) -> StreamCollectives:
@@ -250,13 +260,7 @@ class TracedSource(PhaseSource):
         if self._choice.collectives == "free":
             return [changes("collectives-free", f"{count:,} collectives take no time (gpu.collectives)", count=count)]
         known = int(np.count_nonzero(of.traced_ps >= 0))
-        unpriced = int(np.count_nonzero(~self._is_priced)) if self._has_nccl else 0
-        if unpriced and not (self._takes_traced and self._traced.is_same_gpu):
-            text = (
-                f"{unpriced:,} of {count:,} collectives take the times of the trace: their sizes, or some of their "
-                "members, are not known, so that no model can say"
-            )
-            return [changes("collectives-unpriced", text, count=unpriced)]
+        found, modelled = [], count - known
         if self._takes_traced and known and not self._traced.is_same_gpu:
             text = (
                 f"{known:,} collectives take the times that they took on the GPUs of the trace: the target does not "
@@ -264,12 +268,23 @@ class TracedSource(PhaseSource):
                 if not self._has_nccl
                 else f"{known:,} collectives take the times that they took on the GPUs of the trace (gpu.collectives)"
             )
-            return [changes("collectives-as-traced", text, count=known)]
-        if self._takes_traced and known:
+            found.append(changes("collectives-as-traced", text, count=known))
+        elif self._takes_traced and known:
             text = f"{known:,} of {count:,} collectives take traced times, behind the arrival of their last member"
-            return [informs("collectives-traced", text, count=known)]
-        text = f"{count:,} collectives take what the model of NCCL says, behind the arrival of their last member"
-        return [informs("collectives-modelled", text, count=count), *self._unmeasured(count)]
+            found.append(informs("collectives-traced", text, count=known))
+        elif not self._takes_traced:
+            unpriced = int(np.count_nonzero(~self._is_priced))
+            modelled = count - unpriced
+            if unpriced:
+                text = (
+                    f"{unpriced:,} of {count:,} collectives take the times of the trace: their sizes, or some of their "
+                    "members, are not known, so that no model can say"
+                )
+                found.append(changes("collectives-unpriced", text, count=unpriced))
+        if modelled:
+            text = f"{modelled:,} collectives take what the model of NCCL says, behind the arrival of their last member"
+            found += [informs("collectives-modelled", text, count=modelled), *self._unmeasured(modelled)]
+        return found
 
     def _unmeasured(self, count: int) -> list[Note]:
         """Where NCCL's formula alone says what collectives take."""

@@ -26,7 +26,7 @@ from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu.streams.given import given_of, traced_columns
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.run.devices import causes
+from manyscale.runner.run.devices import causes, statistics
 from manyscale.runner.shipped import shipped_targets
 
 START = 8 * US
@@ -274,6 +274,18 @@ def test_collectives_that_nobody_measured_are_told(run):
         assert [note.code for note in notes].count("collectives-unmeasured") == count
 
 
+def test_collectives_that_are_modelled_beside_others_are_told(run):
+    """Two of the same group: of one the trace tells the time, of the other the model does."""
+    unmeasured = {"nccl": {key: value for key, value in MEASURED["nccl"].items() if key != "tables"}}
+    steps = reduced(40 * US)
+    for rank in range(2):
+        steps.collective(rank, ALLREDUCE, 1_000_000, "a")
+    notes = run(steps, network=unmeasured, choice={"collectives": "traced"}).notes
+    counts = {note.code: note.count for note in notes}
+    told = ("collectives-traced", "collectives-modelled", "collectives-unmeasured")
+    assert [counts.get(code) for code in told] == [1, 1, 1]
+
+
 @pytest.mark.theory
 def test_kernels_without_times_take_what_the_roofline_says(run):
     """V100: 125 TFLOP/s at fp16 (640 tensor cores, 8 x 64 multiply-adds a cycle, 1.53 GHz) and 900 GB/s."""
@@ -365,3 +377,13 @@ def test_what_each_operation_waited_for_last_is_known():
     program = build_program(workload, network.collectives)
     found = replay_with_devices(program, devices, network, Placement.one_per_node(1))
     assert causes(found.devices, devices.of_given, given).tolist() == [-1, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("count", "own"), [(1, 0), (2, 2), (64, 64), (65, 0)])
+def test_each_gpu_has_a_figure_where_they_are_few(count, own):
+    nothing = np.zeros(0, np.int64)
+    arrays = {f"given_{name}": nothing for name in ("start_ps", "end_ps", "kind", "bytes")}
+    arrays |= {"rank_end_ps": np.array([4]), "gpu_id": np.arange(count), "gpu_busy_ps": np.full(count, 3)}
+    figures = statistics(arrays | {"gpu_overlapped_ps": np.zeros(count, np.int64)})
+    assert figures["gpu.busy_ratio"].value == pytest.approx(0.75)
+    assert sum(name.startswith("gpu.") and name.count(".") == 2 for name in figures) == own
