@@ -160,13 +160,13 @@ def before_window(trace: Trace, found: Made, thread: int) -> tuple[Rows, int, in
     alone = np.flatnonzero(found.call < 0)
     if not len(alone):
         return rows(0, at=0, kind=0, thread=0), 0, 0
-    begin, stream = trace.given.begin, trace.stream
-    first_called: dict[int, int] = {}
+    begin = trace.given.begin
+    _, of = np.unique(np.stack((trace.device, trace.stream)), axis=1, return_inverse=True)
+    stream = np.asarray(of).ravel()  # streams are numbered over all devices
+    first_called = np.full(int(stream.max()) + 1, FAR)
     with_call = found.call >= 0
-    for each in np.unique(stream[alone]).tolist():
-        own = begin[with_call & (stream == each)]
-        first_called[each] = int(own.min()) if len(own) else FAR
-    early = begin[alone] < np.array([first_called[each] for each in stream[alone].tolist()], np.int64)
+    np.minimum.at(first_called, stream[with_call], begin[with_call])
+    early = begin[alone] < first_called[stream[alone]]
     start = trace.begin
     parts = [
         rows(
@@ -175,7 +175,7 @@ def before_window(trace: Trace, found: Made, thread: int) -> tuple[Rows, int, in
             thread=thread,
             kind=trace.kind[alone],
             given=alone,
-            stream=stream[alone],
+            stream=trace.stream[alone],
             device=trace.device[alone],
             bytes=trace.bytes[alone],
             flags=int(GpuFlag.non_blocking),
@@ -187,8 +187,9 @@ def before_window(trace: Trace, found: Made, thread: int) -> tuple[Rows, int, in
         ahead = alone[early & (stream[alone] == each)]
         wait = int(begin[ahead].min()) - start
         if wait > 0:
-            parts.append(rows(1, at=start, thread=thread, kind=int(_G.launch), stream=each, second=-2, duration=wait,
-                              device=trace.device[ahead[:1]], flags=int(GpuFlag.non_blocking)))  # fmt: skip
+            device, number = trace.device[ahead[:1]], trace.stream[ahead[:1]]
+            parts.append(rows(1, at=start, thread=thread, kind=int(_G.launch), stream=number, device=device, second=-2,
+                              duration=wait, flags=int(GpuFlag.non_blocking)))  # fmt: skip
     return joined(*parts), int(early.sum()), int((~early).sum())
 
 

@@ -51,14 +51,15 @@ def hand_overs(trace: Trace, found: Rows, first: int, event: int) -> tuple[Rows,
     first one. ``found``: sorted."""
     parts, overlapping = [], 0
     activity = _activity(trace)
+    begins = _of_its_own(trace, first, activity.get(first, _NONE)[0])
     for other in np.unique(found.thread).tolist():
         if other == first:
             continue
         mine = np.flatnonzero((found.thread == first) | (found.thread == other))
         is_other = found.thread[mine] == other
         edges = np.flatnonzero(np.diff(np.concatenate(([0], is_other.astype(np.int8), [0]))))
-        begins = _of_its_own(trace, first, activity.get(first, _NONE)[0])
         own_begins, own_ends = activity.get(other, _NONE)
+        latest = np.maximum.accumulate(own_ends)
         free = -FAR  # until when the other thread did what it did before
         for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             run = found[mine[begin:end]]
@@ -74,7 +75,7 @@ def hand_overs(trace: Trace, found: Rows, first: int, event: int) -> tuple[Rows,
             behind = int(np.searchsorted(begins, last))
             again = int(begins[behind]) if behind < len(begins) else FAR
             until = int(np.searchsorted(own_begins, again))
-            stop = min(max(last, int(run.until[-1]), int(own_ends[:until].max(initial=last))), again)
+            stop = min(max(last, int(run.until[-1]), int(latest[until - 1]) if until else last), again)
             free = stop
             if begin:
                 event += 1

@@ -25,8 +25,8 @@ _SETS: Final = ("gpu_memset", "memset")
 _SYNCHRONISATIONS: Final = ("cuda_sync",)
 _OPERATORS: Final = ("cpu_op", "operator")
 _ANNOTATIONS: Final = ("user_annotation",)
-_MOST_US: Final = 2**52  # so that a number with a fraction of a microsecond is exact
-_LONGEST_PS: Final = 10 * 86_400 * 10**12
+_MOST_US: Final = 2**52
+_LONGEST_US: Final = 10 * 86_400 * 10**6  # so that ps fit into 64 bits
 _STEP: Final = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 
 
@@ -112,6 +112,7 @@ def trace_of(document: Document, place: str) -> Trace:
     kind[is_kernel] = np.where(by_name(names, gpu.name[is_kernel], is_communication), _G.communication, _G.launch)
     is_copy = kind == _G.copy_on_device
     kind[is_copy] = by_name(names, gpu.name[is_copy], kind_of_copy)
+    configured = info["pg_config"] if isinstance(info.get("pg_config"), list) else []
     steps = []
     for at, name in enumerate(spans[3][0].name.tolist()):
         found = _STEP.match(names[name])
@@ -123,7 +124,7 @@ def trace_of(document: Document, place: str) -> Trace:
         place=place,
         rank=number(info.get("rank"), -1) if number(info.get("rank"), -1) >= 0 else None,
         world=max(number(info.get("world_size"), 0), 0),
-        groups=tuple(each for each in info.get("pg_config") or () if isinstance(each, dict)),
+        groups=tuple(each for each in configured if isinstance(each, dict)),
         gpus=_gpus(document.deviceProperties),
         base_ns=base_ns,
         names=names,
@@ -136,7 +137,11 @@ def trace_of(document: Document, place: str) -> Trace:
         device=np.maximum(_column(given, "device", 0, [each.pid for each in given]), 0),
         bytes=np.maximum(_column(given, "bytes", 0), 0),
         correlation=_column(given, "correlation", -1),
-        awaited={number((each.args or nothing).correlation, -1): each.args or nothing for each in awaited},
+        awaited={
+            correlation: args
+            for args in (each.args or nothing for each in awaited)
+            if (correlation := number(args.correlation, -1)) > 0
+        },
         operators=spans[2][0],
         annotations=spans[3][0],
         steps=tuple(sorted(steps)),
@@ -191,10 +196,8 @@ class _Names:
 
     def spans(self, events: list[Event], origin: int, place: str) -> tuple[Spans, np.ndarray]:
         """Columns, and the order in which they have the events."""
-        begin = _ps([_time(each, place) for each in events], origin)
-        length = np.maximum(_ps([_length(each, place) for each in events], 0), 0)
-        if len(begin) and int(begin.max()) > _LONGEST_PS:
-            raise UserError(f"{place}: its events lie {int(begin.max()) / 8.64e16:.3g} days apart; is it one trace?")
+        begin = _ps([_time(each, place) for each in events], origin, place)
+        length = _ps([max(_length(each, place), 0) for each in events], 0, place)
         name, thread = self.names, self.threads
         number_of = np.array([name.setdefault(str(each.name), len(name)) for each in events], np.int64)
         of_thread = np.array([thread.setdefault(f"{each.pid}/{each.tid}", len(thread)) for each in events], np.int64)
@@ -203,9 +206,12 @@ class _Names:
         return Spans(number_of[order], of_thread[order], begin[order], (begin + length)[order], args), order
 
 
-def _ps(values: list[int | float], origin: int) -> np.ndarray:
-    """Microseconds behind ``origin`` as ps: to the ns, where the trace has fractions."""
-    found = np.array(values) if values else np.zeros(0, np.int64)
+def _ps(values: list[int | float], origin: int, place: str) -> np.ndarray:
+    """Microseconds behind ``origin`` as ps: to the ns, where the trace has fractions (of times since 1970 in one number
+    of 64 bits: to a quarter of a microsecond). Raises UserError for more than ten days."""
+    found = (np.array(values) if values else np.zeros(0, np.int64)) - origin
+    if len(found) and float(found.max()) > _LONGEST_US:
+        raise UserError(f"{place}: its events take {float(found.max()) / 8.64e10:.3g} days; is it one trace?")
     if found.dtype.kind == "i":
-        return np.asarray((found - origin) * 1_000_000, np.int64)
-    return np.rint((found - origin) * 1000).astype(np.int64) * 1000
+        return np.asarray(found * 1_000_000, np.int64)
+    return np.rint(found * 1000).astype(np.int64) * 1000

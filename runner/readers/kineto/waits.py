@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 
@@ -95,6 +95,7 @@ class _Finder:
         order = order[np.argsort(given.at[order], kind="stable")]
         self.by_thread = {thread: order[thread_of[order] == thread] for thread in np.unique(thread_of[order]).tolist()}
         self.awaited: dict[int, int] = {}  # stream of collectives to the index of the last that somebody awaited
+        self.threads: dict[tuple[int, int], np.ndarray] = {}
         self.nccl_at = np.sort(trace.calls.begin[given.call[has & self.is_communication]]) if len(trace.calls) else (
             np.zeros(0, np.int64)
         )  # fmt: skip
@@ -106,7 +107,8 @@ class _Finder:
                                             _G.wait_event)))  # fmt: skip
         mark = innermost(self.marks, calls.thread[at], calls.begin[at]) if len(at) else at
         correlation = self.trace.call_correlation
-        self.call_of = {number: row for row, number in enumerate(correlation.tolist())} if self.trace.awaited else {}
+        known = enumerate(correlation.tolist()) if self.trace.awaited else ()
+        self.call_of = {of: row for row, of in known if of > 0}
         for call, kind, inside in zip(at.tolist(), kinds[at].tolist(), mark.tolist(), strict=True):
             told = self.trace.awaited.get(int(correlation[call]))
             if kind == _G.synchronize_device:
@@ -118,9 +120,9 @@ class _Finder:
                 )
                 self.found.told += 1
             elif kind == _G.wait_event:
-                self.wait_told(call, told) if told is not None else self.wait(call, inside)
+                self.wait_told(call, told) if _is_recorded(told) else self.wait(call, inside)
             elif kind == _G.synchronize_event:
-                self.event_told(call, told) if told is not None else self.event(call)
+                self.event_told(call, told) if _is_recorded(told) else self.event(call)
             else:
                 self.stream(call, told)
         for call in self.given.queued.tolist():
@@ -302,13 +304,12 @@ class _Finder:
         for number_of, each in self.streams.items():
             if not each.is_communication or number_of == stream:
                 continue
-            index = each.last(begin)
-            while index >= 0 and int(self.trace.given.end[each.own[index]]) > limit + _SLACK_PS:
-                index -= 1
+            index = min(each.last(begin), int(np.searchsorted(each.done, min(limit + _SLACK_PS, FAR), "right")) - 1)
             first = self.awaited.get(number_of, -1)
             if thread is not None:
-                while index > first and int(self.thread_of[each.own[index]]) != thread:
-                    index -= 1
+                mine_of = self.of_thread(number_of, thread)
+                place = int(np.searchsorted(mine_of, index, "right")) - 1
+                index = int(mine_of[place]) if place >= 0 else NOTHING
             if index > first:
                 best = max(best, (int(each.at[index]), number_of, index))
         if best[1] < 0:
@@ -317,6 +318,12 @@ class _Finder:
         self.found.inferred += 1
         self.let_wait(call, stream, best[1], best[2])
         return True
+
+    def of_thread(self, stream: int, thread: int) -> np.ndarray:
+        """int64[]: which of what a stream was given a thread gave it."""
+        if (stream, thread) not in self.threads:
+            self.threads[stream, thread] = np.flatnonzero(self.thread_of[self.streams[stream].own] == thread)
+        return self.threads[stream, thread]
 
     def after_work(self, call: int, stream: int, worked: np.ndarray) -> None:
         """A wait for the stream on which the thread worked before."""
@@ -327,6 +334,11 @@ class _Finder:
                 self.let_wait(call, stream, other, self.streams[other].last(int(self.trace.calls.begin[call])))
                 return
         self.found.idle += 1
+
+
+def _is_recorded(told: Args | None) -> TypeGuard[Args]:
+    """Whether the trace tells the call that recorded the event of a wait: Kineto writes -1 or 0 where it knows none."""
+    return told is not None and number(told.recorded_by, -1) > 0
 
 
 def _streams(trace: Trace, given: Made, stream_of: np.ndarray) -> dict[int, _Stream]:

@@ -160,6 +160,55 @@ def test_what_was_given_before_the_window(tmp_path: Path) -> None:
     assert codes(found) == ["given-before-window"]
 
 
+def test_what_two_gpus_had_to_do_before_the_window(tmp_path: Path) -> None:
+    """Streams of the same number: the first one's kernel begins at 20 us, the second one's at 30."""
+    made = Recorded()
+    made.operator("aten::add", 0, 5)
+    for device, begin in ((0, 20), (1, 30)):
+        made.work(990 + device, begin, 10)
+        made.events[-1]["args"]["device"] = device
+    made.launch(60, 67, 5)
+    rows = gpu_rows(kineto.read(made.write(tmp_path / "a.json")), _G.launch)
+    assert [(each["device"], each["stream"], each["duration_ps"] // _US) for each in rows] == [
+        (0, 7, 20),
+        (1, 7, 30),
+        (0, 7, 10),
+        (1, 7, 10),
+        (0, 7, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "took"),
+    [(1.6e15, 5), (10**15, 5), (10, 10**14), (10, 2e13)],
+    ids=["late", "late whole", "long whole", "long"],
+)
+def test_times_that_do_not_fit(tmp_path: Path, at: float, took: float) -> None:
+    """One event far from all others, or of years: as ps they are beyond 64 bits."""
+    made = Recorded()
+    made.launch(10, 17, 5)
+    made.operator("aten::add", at, took)
+    with pytest.raises(UserError, match=r"a.json: its events take [0-9.e+]+ days; is it one trace\?"):
+        kineto.read(made.write(tmp_path / "a.json"))
+
+
+def test_an_event_whose_record_is_not_known(tmp_path: Path) -> None:
+    """Kineto writes -1 then; it is no number of a call. The thread goes on at 85, behind the second kernel."""
+    made = Recorded()
+    made.launch(10, 17, 50)
+    made.add("cuda_runtime", "cudaMalloc", 20, 5, MAIN)
+    made.launch(30, 67, 13)
+    awaited = made.call("cudaEventSynchronize", 60, 25)
+    made.add("cuda_sync", "Event Sync", 60, 25, -1, correlation=awaited, stream=-1, wait_on_stream=7,
+             wait_on_cuda_event_record_corr_id=-1)  # fmt: skip
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert [_G(each["kind"]).name for each in gpu_rows(found)] == [
+        "launch", "launch", "record_event", "synchronize_event",
+    ]  # fmt: skip
+    assert gaps(found)[4] == 5  # the kernel ends at 80, the call at 85
+    assert codes(found) == ["waits-inferred"]
+
+
 def exchange(folder: Path, splits: list[list[int]], received: list[list[int]]) -> Path:
     for rank in range(2):
         made = Recorded(rank, 2)

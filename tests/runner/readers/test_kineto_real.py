@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 from pathlib import Path
 
@@ -95,6 +97,27 @@ def test_events_of_three_streams() -> None:
     assert [(each["stream"], each["event"]) for each in waits] == [(24, records[0]["event"])]
     assert [each["stream"] for each in records] == [20]
     assert [note.code for note in found.notes] == []
+
+
+@needs_traces
+def test_no_kernel_begins_before_its_event(tmp_path: Path) -> None:
+    """Replayed, with a kernel of stream 20 that takes 30 ms in place of 0.123: stream 24 waits for its end, stream 28
+    does not. In the trace stream 24's first operation is given 19.4 ms behind stream 20's."""
+    path = HTA / "critical_path_cuda_event_sync_multi_stream_event_sync_trace.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    (kernel,) = (
+        each for each in document["traceEvents"] if each.get("cat") == "kernel" and each["args"]["stream"] == 20
+    )
+    kernel["dur"] = 30_000
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    study = {"workload": {"path": str(tmp_path / "rank0.json")}, "target": "dgx-a100"}
+    result = manyscale.run(study, tmp_path / "run", executor="local", report=False)
+    times = pq.read_table(result.directory / "timeline" / "gpu_streams.parquet").to_pylist()
+    first, last = ({each["stream"]: each[name] for each in order} for name, order in
+                   (("start_ps", times[::-1]), ("end_ps", times)))  # fmt: skip
+    assert last[20] - first[20] > 30_000 * _US
+    assert first[24] >= last[20]
+    assert last[28] < last[20]
 
 
 @needs_traces
