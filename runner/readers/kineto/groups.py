@@ -91,28 +91,27 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
                 key: tuple[object, ...] = ("ranks", members, told.group)
                 mine = tuple(index[each] for each in members if each in index)
                 described[key] = purpose or told.group, mine, len(members), False
-            else:  # which of the rank's groups it is, by the order in which they are first used
+            else:  # which of the rank's groups it is: by its name and size, or by the order of the groups' first use
                 own = told.group or int(rank.stream[number])
-                key = ("order", unnamed.setdefault(own, len(unnamed)))
-                described[key] = (
-                    purpose or (f"group {unnamed[own]}" if unnamed[own] else "world"),
-                    every,
-                    max(told.size, world, len(ranks)),
-                    True,
-                )
+                place = unnamed.setdefault(own, len(unnamed))
+                key = ("named", told.group, told.size) if told.group and told.size else ("order", place)
+                described[key] = purpose or (f"group {place}" if place else "world"), every, told.size, True
             found.setdefault(key, {}).setdefault(at, []).append(number)
     groups = []
     for key, of in found.items():
         name, members, size, assumed = described[key]
-        if assumed and len(described) > 1:
-            members = tuple(each for each in members if each in of)
+        if assumed:
+            if size != len(ranks) and (len(described) > 1 or key[0] == "named"):
+                members = tuple(each for each in members if each in of)
+            size = max(size or (world if world > len(ranks) else len(members)), len(members))
+            assumed = key[0] != "named" or size != len(members)
         for each in members:
             of.setdefault(each, [])
         _leave_early(ranks, of, alone)
         _check_numbers(name, ranks, members, of)
         if of[members[0]]:
             everyone = tuple(ranks[each].number for each in members)
-            if not assumed:
+            if key[0] == "ranks":
                 everyone = key[1]  # type: ignore[assignment]
             elif size == world:
                 everyone = tuple(range(world))

@@ -208,8 +208,11 @@ def _of_groups(ranks: Sequence[Rank], world: int, meetings: Meetings) -> list[No
             "groups that lack one take the time that they took, with the wait for those that are not there"
         )
         found.append(changes("ranks-missing", text, "", missing))
-    assumed = [each for each in meetings.groups if each.is_assumed and len(each.members) > 1]
-    if len(assumed) == 1 == len(meetings.groups):
+    assumed = [
+        each for each in meetings.groups
+        if each.is_assumed and (len(each.members) > 1 or (each.size > 1 and missing <= 0))
+    ]  # fmt: skip
+    if len(assumed) == 1 == len(meetings.groups) and _told_size(ranks, assumed[0]) in (0, assumed[0].size):
         found.append(informs("one-group-assumed", "the traces do not name groups: all collectives are of all ranks"))
     elif assumed:
         text = (
@@ -223,3 +226,8 @@ def _of_groups(ranks: Sequence[Rank], world: int, meetings: Meetings) -> list[No
         )
         found.append(changes("communication-alone", text, "", alone))
     return found
+
+
+def _told_size(ranks: Sequence[Rank], group: Group) -> int:
+    """Of a group, as its first member's first collective tells it; 0 unknown."""
+    return ranks[group.members[0]].told[int(group.collectives[0, 0])].size

@@ -38,17 +38,13 @@ def hosts_of(path: Path, traces: Sequence[tuple[int, Trace]]) -> dict[int, HostT
 
 def tell_sizes(ranks: Sequence[Rank], hosts: Mapping[int, HostTrace], notes: list[Note]) -> None:
     """Sizes of collectives from host execution traces."""
-    taken = 0
+    taken, unused = 0, []
     for rank in ranks:
         host = hosts.get(rank.number)
         if host is None or not rank.told:
             continue
         if len(host.collectives) != len(rank.told):
-            text = (
-                f"its host execution trace has {len(host.collectives)} collectives and its trace {len(rank.told)}: it "
-                "is not of the same window, and not used"
-            )
-            notes.append(informs("host-trace-unused", text, f"rank {rank.number}", 1))
+            unused.append(f"rank {rank.number}: {len(host.collectives)} and {len(rank.told)}")
             continue
         for at, (own, told) in enumerate(zip(rank.told, host.collectives, strict=True)):
             if own.kind is not None and told.kind is not None and own.kind != told.kind:
@@ -59,6 +55,12 @@ def tell_sizes(ranks: Sequence[Rank], hosts: Mapping[int, HostTrace], notes: lis
                 )
         rank.told = list(host.collectives)
         taken += 1
+    if unused:
+        text = (
+            f"host execution traces of {len(unused)} ranks have other numbers of collectives than their traces "
+            f"({unused[0]}): they are not of the same window, and not used"
+        )
+        notes.append(informs("host-trace-unused", text, "", len(unused)))
     if taken:
         text = f"sizes of collectives are those of the host execution traces of {taken} ranks, k-th by k-th"
         notes.append(informs("sizes-of-host-traces", text, "", taken))

@@ -324,6 +324,40 @@ def test_kinds_of_operations(tmp_path: Path) -> None:
     assert [each for each in kinds if each != "other"] == list(names.values())
 
 
+def test_groups_whose_long_lists_of_ranks_were_cut(tmp_path: Path) -> None:
+    """Two groups of two, and one of all four, by their names and sizes; each part of a reduce-scatter is half of the
+    32 bytes that a rank of a group of two sends."""
+    cut = {"members": "[0, ..., 3]"}
+    for rank in range(4):
+        made = Recorded(rank, 4)
+        of_two = told("_reduce_scatter_base", 8, str(1 + rank // 2), **cut)
+        made.launch(10, 20, 30, 20, "ncclDevKernel_ReduceScatter(x)", **of_two)
+        of_all = told("allreduce", 8, "0", **cut, **{"Group size": 4})
+        made.launch(110, 120, 30, 24, COLLECTIVE, **of_all)
+        made.write(tmp_path / f"rank{rank}.json")
+    found = kineto.read(tmp_path)
+    assert found.tables["communicators"]["members"].to_pylist()[1:] == [[0, 1], [0, 1, 2, 3], [2, 3]]
+    rows = found.tables["operations"].to_pylist()
+    assert [each["receive_counts"] for each in rows if each["kind"] == "reduce_scatter"] == [[16, 16]] * 4
+    assert codes(found) == []
+
+
+def test_groups_without_names_are_those_that_use_them(tmp_path: Path) -> None:
+    """Ranks 0 and 1 alone use a second one: its parts are halves of 32 bytes."""
+    description = told("reduce_scatter", 8) | {"Process Group Name": None, "Process Group Ranks": None, "Group size": 0}
+    for rank in range(4):
+        made = Recorded(rank, 4)
+        for stream in (20, 24) if rank < 2 else (20,):
+            made.launch(10 * stream, 10 * stream + 10, 30, stream, "ncclDevKernel_ReduceScatter(x)", **description)
+        made.write(tmp_path / f"rank{rank}.json")
+    found = kineto.read(tmp_path)
+    assert found.tables["communicators"]["members"].to_pylist()[1:] == [[0, 1], [0, 1, 2, 3]]
+    rows = found.tables["operations"].to_pylist()
+    counts = [each["receive_counts"] for each in rows if each["kind"] == "reduce_scatter" and each["rank"] == 0]
+    assert counts == [[8, 8, 8, 8], [16, 16]]
+    assert codes(found) == ["groups-assumed"]
+
+
 def test_messages_of_a_pipeline(tmp_path: Path) -> None:
     """Rank 0 sends activations, rank 1 sends gradients back; a stream waits behind each message until it is done."""
     kinds = (("send", "recv"), ("recv", "send"))
@@ -409,6 +443,16 @@ def test_sizes_come_from_host_execution_traces(tmp_path: Path, beside: bool) -> 
         ("alltoallv", 12, [4, 8]), ("allreduce", 200, None), ("alltoallv", 28, [12, 16]), ("allreduce", 200, None),
     ]  # fmt: skip
     assert codes(found) == ["one-group-assumed", "sizes-of-host-traces"]
+
+
+def test_host_execution_traces_of_another_window_are_one_note(tmp_path: Path) -> None:
+    for rank in range(2):
+        made = Recorded(rank, 2)
+        made.launch(60, 70, 30, 20, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWork*)")
+        made.write(tmp_path / f"rank{rank}.json")
+        host_trace(tmp_path / f"et_{rank}.json", *[("allreduce", 50, 50, [], [])] * 2)
+    notes = [note for note in kineto.read(tmp_path).notes if note.code == "host-trace-unused"]
+    assert [(note.count, "rank 0: 2 and 1" in note.text) for note in notes] == [(2, True)]
 
 
 def test_a_mark_tells_the_size_and_a_name_tells_none(tmp_path: Path) -> None:
