@@ -52,7 +52,8 @@ def knows(path: Path, kind: Callable[[bytes], bool]) -> bool:
 
 
 def contents(path: Path, kind: Callable[[bytes], bool]) -> Iterator[tuple[str, bytes]]:
-    """(place, content) of all files of a kind at a path, in the order of their names. Raises UserError."""
+    """(place, content) of all files of a kind at a path, in the order of their names, those of an archive as they stand
+    in it. Raises UserError."""
     if path.is_dir():
         for each in _in_folder(path):
             if kind(read_head(each, _HEAD_BYTES) or b""):
@@ -62,14 +63,10 @@ def contents(path: Path, kind: Callable[[bytes], bool]) -> Iterator[tuple[str, b
         with guarded(path), open_stream(path) as stream:
             yield str(path), stream.read()
     elif path.name.endswith(_ARCHIVES) and is_tar(path):
-        found = []
         with guarded(path):
             for name, stream in tar_members(path):
-                if name.endswith(".json"):
-                    content = stream.read()
-                    if kind(content[:_HEAD_BYTES]):
-                        found.append((f"{path}: {name}", content))
-        yield from sorted(found)
+                if name.endswith(".json") and kind(head := stream.read(_HEAD_BYTES)):
+                    yield f"{path}: {name}", head + stream.read()
 
 
 def beside(path: Path) -> list[Path]:
@@ -91,7 +88,7 @@ def host_traces(path: Path) -> Iterator[tuple[str, bytes]]:
     """Those that lie with a job's traces, else those beside it; damaged files beside it are no matter of it."""
     for place, each in enumerate(beside(path)):
         try:
-            found = list(contents(each, is_host_trace)) if knows(each, is_host_trace) else []
+            found = list(contents(each, is_host_trace)) if place == 0 or knows(each, is_host_trace) else []
         except (UserError, OSError):
             if place == 0:
                 raise

@@ -38,6 +38,8 @@ def read(path: Path, *, keeps_missing: bool = False) -> Workload:
     traces = [trace_of(decoded(content, place), place) for place, content in contents(path, is_trace)]
     if not traces:
         raise UserError(f"{path}: holds no trace of Kineto's; give a folder of files .json or .json.gz, one a rank")
+    if path.is_file():  # an archive: its files count by their names
+        traces.sort(key=lambda each: each.place)
     return workload_of(path, traces, NAME, keeps_missing=keeps_missing)
 
 

@@ -445,6 +445,24 @@ def test_sizes_come_from_host_execution_traces(tmp_path: Path, beside: bool) -> 
     assert codes(found) == ["one-group-assumed", "sizes-of-host-traces"]
 
 
+def test_host_execution_traces_stand_last_in_an_archive(tmp_path: Path) -> None:
+    """Behind the traces of five ranks, which stand in the order opposite to their numbers."""
+    with tarfile.open(tmp_path / "job.tar", "w") as archive:
+        for name in ("worker", "et"):
+            for rank in range(4, -1, -1):
+                path = tmp_path / f"{name}_{rank}.json"
+                made = Recorded(rank, 5)
+                made.head["distributedInfo"] = {}
+                made.launch(60, 70, 30, 20, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWork*)")
+                made.launch(160, 170, 10 + rank, 7)
+                made.write(path) if name == "worker" else host_trace(path, ("allreduce", 50, 50, [], []))
+                archive.add(path, path.name)
+                path.unlink()
+    found = kineto.read(tmp_path / "job.tar")
+    assert [each["duration_ps"] // _US for each in gpu_rows(found, _G.launch)] == [10, 11, 12, 13, 14]
+    assert codes(found) == ["one-group-assumed", "sizes-of-host-traces"]
+
+
 def test_host_execution_traces_of_another_window_are_one_note(tmp_path: Path) -> None:
     for rank in range(2):
         made = Recorded(rank, 2)
