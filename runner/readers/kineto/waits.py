@@ -29,6 +29,7 @@ from manyscale.runner.readers.kineto.nesting import innermost
 from manyscale.runner.readers.kineto.trace import Spans, Trace
 
 _G: Final = GpuOperationKind
+_NOTHING: Final = np.zeros(0, np.int64)
 _SLACK_PS: Final = 2_000_000  # by which clocks of host and GPU may differ in a trace
 _OF_COLLECTIVES: Final = re.compile(r"record_param_comms$|(nccl|gloo|mpi|ucc):")
 
@@ -93,7 +94,8 @@ class _Finder:
         has = given.call >= 0
         order = np.flatnonzero(has)
         order = order[np.argsort(given.at[order], kind="stable")]
-        self.by_thread = {thread: order[thread_of[order] == thread] for thread in np.unique(thread_of[order]).tolist()}
+        work = order[~self.is_communication[order]]
+        self.by_thread, self.work_by_thread = _by_thread(given, thread_of, order), _by_thread(given, thread_of, work)
         self.awaited: dict[int, int] = {}  # stream of collectives to the index of the last that somebody awaited
         self.threads: dict[tuple[int, int], np.ndarray] = {}
         self.nccl_at = np.sort(trace.calls.begin[given.call[has & self.is_communication]]) if len(trace.calls) else (
@@ -152,10 +154,10 @@ class _Finder:
 
     def current(self, thread: int, time: int, end: int) -> int:
         """The stream on which a thread works that waits until ``end``, so that all of it was done by then."""
-        mine = self.by_thread.get(thread, np.zeros(0, np.int64))
-        count = int(np.searchsorted(self.given.at[mine], time, "right"))
+        mine, at = self.by_thread.get(thread, (_NOTHING, _NOTHING))
+        count = int(np.searchsorted(at, time, "right"))
         tried: set[int] = set()
-        for index in mine[:count][::-1][:1000].tolist():
+        for index in mine[max(count - 1000, 0) : count][::-1].tolist():
             stream = int(self.stream_of[index])
             if stream not in tried:
                 tried.add(stream)
@@ -240,22 +242,23 @@ class _Finder:
         """Of an event that is not told; see the module's docstring."""
         calls = self.trace.calls
         begin, thread = int(calls.begin[call]), int(calls.thread[call])
-        mine = self.by_thread.get(thread, np.zeros(0, np.int64))
-        place = int(np.searchsorted(self.given.at[mine], begin, "right"))
+        mine, at = self.by_thread.get(thread, (_NOTHING, _NOTHING))
+        place = int(np.searchsorted(at, begin, "right"))
         following = int(mine[place]) if place < len(mine) else NOTHING
+        worked, at = self.work_by_thread.get(thread, (_NOTHING, _NOTHING))
+        worked = worked[: int(np.searchsorted(at, begin, "right"))]
         if inside >= 0:
             first, last = int(self.marks.begin[inside]), int(self.marks.end[inside])
             launched = int(np.searchsorted(self.nccl_at, first)), int(np.searchsorted(self.nccl_at, last, "right"))
             if launched[1] > launched[0]:
                 if following >= 0 and self.is_communication[following] and int(self.nccl_at[launched[1] - 1]) >= begin:
-                    self.before_collective(call, int(self.stream_of[following]), mine[:place])
+                    self.before_collective(call, int(self.stream_of[following]), worked)
                 else:
                     self.found.idle += 1
                 return
         if following >= 0 and self.is_communication[following] and not len(self.marks):
-            self.before_collective(call, int(self.stream_of[following]), mine[:place])
+            self.before_collective(call, int(self.stream_of[following]), worked)
             return
-        worked = mine[:place][~self.is_communication[mine[:place]]]
         if following >= 0 and not self.is_communication[following]:
             stream = int(self.stream_of[following])
         elif len(worked):
@@ -282,12 +285,11 @@ class _Finder:
         self.found.told += 1
         self.let_wait(call, stream, other, index)
 
-    def before_collective(self, call: int, stream: int, before: np.ndarray) -> None:
-        work = before[~self.is_communication[before]]
-        if not len(work):
+    def before_collective(self, call: int, stream: int, worked: np.ndarray) -> None:
+        if not len(worked):
             self.found.idle += 1
             return
-        other = int(self.stream_of[work[-1]])
+        other = int(self.stream_of[worked[-1]])
         index = self.streams[other].last(int(self.trace.calls.begin[call]))
         self.found.inferred += 1
         if other != stream and index >= 0:
@@ -327,7 +329,7 @@ class _Finder:
 
     def after_work(self, call: int, stream: int, worked: np.ndarray) -> None:
         """A wait for the stream on which the thread worked before."""
-        for own in worked[::-1][:1000].tolist():
+        for own in worked[-1000:][::-1].tolist():
             other = int(self.stream_of[own])
             if other != stream:
                 self.found.inferred += 1
@@ -339,6 +341,15 @@ class _Finder:
 def _is_recorded(told: Args | None) -> TypeGuard[Args]:
     """Whether the trace tells the call that recorded the event of a wait: Kineto writes -1 or 0 where it knows none."""
     return told is not None and number(told.recorded_by, -1) > 0
+
+
+def _by_thread(given: Made, thread_of: np.ndarray, order: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """By thread: which of the things in ``order`` it gave, and when."""
+    found = {}
+    for thread in np.unique(thread_of[order]).tolist():
+        mine = order[thread_of[order] == thread]
+        found[thread] = mine, given.at[mine]
+    return found
 
 
 def _streams(trace: Trace, given: Made, stream_of: np.ndarray) -> dict[int, _Stream]:
@@ -361,5 +372,4 @@ def _marks(trace: Trace) -> tuple[Spans, np.ndarray]:
             args = [spans.args[each] for each in mine.tolist()]
             found = Spans(spans.name[mine], spans.thread[mine], spans.begin[mine], spans.end[mine], args)
             return found, mine if spans is trace.operators else np.full(len(mine), NOTHING)
-    nothing = np.zeros(0, np.int64)
-    return Spans(nothing, nothing, nothing, nothing, []), nothing
+    return Spans(_NOTHING, _NOTHING, _NOTHING, _NOTHING, []), _NOTHING
