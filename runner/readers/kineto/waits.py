@@ -1,7 +1,8 @@
 """Waits of hosts and streams: synchronisations, and events between streams.
 
-Newer traces say of each (category ``cuda_sync``) for which stream it waited, and which call recorded its event. Older
-ones do not, and the order of the calls has to tell:
+Newer traces say of each (category ``cuda_sync``) for which stream it waited, and which call recorded its event (or the
+stream alone: then it is all that the stream was given by then and that was done when the wait ended). Older ones do
+not, and the order of the calls has to tell:
 
 - a wait inside ``record_param_comms`` before NCCL's kernel lets NCCL's stream wait for the stream on which the thread
   works; one behind the kernel is NCCL's own bookkeeping and orders nothing;
@@ -122,9 +123,9 @@ class _Finder:
                 )
                 self.found.told += 1
             elif kind == _G.wait_event:
-                self.wait_told(call, told) if _is_recorded(told) else self.wait(call, inside)
+                self.wait_told(call, told) if _is_told(told) else self.wait(call, inside)
             elif kind == _G.synchronize_event:
-                self.event_told(call, told) if _is_recorded(told) else self.event(call)
+                self.event_told(call, told) if _is_told(told) else self.event(call)
             else:
                 self.stream(call, told)
         for call in self.given.queued.tolist():
@@ -166,18 +167,30 @@ class _Finder:
         return NOTHING
 
     def event_told(self, call: int, told: Args) -> None:
-        record = self.call_of.get(number(told.recorded_by, -1))
         stream = self.told_stream(told, told.awaited_stream)
-        if record is None or stream not in self.streams:
-            self.found.idle += 1
-            return
-        self.found.told += 1
-        index = self.streams[stream].last(int(self.trace.calls.end[record]))
+        index = self.told_index(call, told, stream, int(self.trace.calls.end[call]))
+        if index >= 0:
+            done = int(self.streams[stream].done[index])
+            self.synchronise(call, int(_G.synchronize_event), NOTHING, done, self.recorded(stream, index))
+
+    def told_index(self, call: int, told: Args, stream: int, limit: int) -> int:
+        """The last of what a stream that is told was given when the event of a wait was recorded, NOTHING if that
+        orders nothing. Where the record is not known, the last that it was given before the wait, done by ``limit``."""
+        calls, known = self.trace.calls, self.streams.get(stream)
+        record = self.call_of.get(number(told.recorded_by, -1), NOTHING)
+        index = NOTHING
+        if known is not None and record >= 0:
+            index = known.last(int(calls.end[record]))
+        elif known is not None and not _is_recorded(told):
+            done = int(np.searchsorted(known.done, min(limit + _SLACK_PS, FAR), "right")) - 1
+            index = min(known.last(int(calls.begin[call])), done)
         if index < 0:
             self.found.idle += 1
-            return
-        done = int(self.streams[stream].done[index])
-        self.synchronise(call, int(_G.synchronize_event), NOTHING, done, self.recorded(stream, index))
+        elif record >= 0:
+            self.found.told += 1
+        else:
+            self.found.inferred += 1
+        return max(index, NOTHING)
 
     def event(self, call: int) -> None:
         """Of an event that is not told: that of what ended last before the thread went on."""
@@ -195,17 +208,19 @@ class _Finder:
             self.synchronise(call, int(_G.synchronize_event), NOTHING, best[0], self.recorded(best[1], best[2]))
 
     def wait_told(self, call: int, told: Args) -> None:
-        record = self.call_of.get(number(told.recorded_by, -1))
         stream, other = (self.told_stream(told, each) for each in (told.stream, told.awaited_stream))
-        if record is None or other not in self.streams or stream not in self.streams or stream == other:
+        if stream not in self.streams or stream == other:
             self.found.idle += 1
             return
-        index = self.streams[other].last(int(self.trace.calls.end[record]))
-        if index < 0:
-            self.found.idle += 1
-            return
-        self.found.told += 1
-        self.let_wait(call, stream, other, index)
+        index = self.told_index(call, told, other, self.goes_on(stream, int(self.trace.calls.begin[call])))
+        if index >= 0:
+            self.let_wait(call, stream, other, index)
+
+    def goes_on(self, stream: int, time: int) -> int:
+        """When in the trace the first thing begins that a stream is given behind a time."""
+        mine = self.streams[stream]
+        following = mine.last(time) + 1
+        return int(self.trace.given.begin[mine.own[following]]) if following < len(mine.own) else FAR
 
     def let_wait(self, call: int, stream: int, other: int, index: int) -> None:
         calls = self.trace.calls
@@ -299,9 +314,7 @@ class _Finder:
         """A wait for the last collective (of a thread's own) that nobody awaited and that had ended when the stream
         went on; whether there is one."""
         begin = int(self.trace.calls.begin[call])
-        mine = self.streams[stream]
-        following = mine.last(begin) + 1
-        limit = int(self.trace.given.begin[mine.own[following]]) if following < len(mine.own) else FAR
+        limit = self.goes_on(stream, begin)
         best = (-FAR, NOTHING, NOTHING)
         for number_of, each in self.streams.items():
             if not each.is_communication or number_of == stream:
@@ -338,9 +351,15 @@ class _Finder:
         self.found.idle += 1
 
 
-def _is_recorded(told: Args | None) -> TypeGuard[Args]:
-    """Whether the trace tells the call that recorded the event of a wait: Kineto writes -1 or 0 where it knows none."""
-    return told is not None and number(told.recorded_by, -1) > 0
+def _is_recorded(told: Args) -> bool:
+    """Whether the trace tells the call that recorded the event of a wait: Kineto writes none, -1 or 0 where it knows
+    none."""
+    return number(told.recorded_by, -1) > 0
+
+
+def _is_told(told: Args | None) -> TypeGuard[Args]:
+    """Whether the trace tells the stream, or the record at least, of the event of a wait."""
+    return told is not None and (_is_recorded(told) or number(told.awaited_stream, -1) >= 0)
 
 
 def _by_thread(given: Made, thread_of: np.ndarray, order: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:

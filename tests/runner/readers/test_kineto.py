@@ -209,6 +209,29 @@ def test_an_event_whose_record_is_not_known(tmp_path: Path) -> None:
     assert codes(found) == ["waits-inferred"]
 
 
+def test_a_stream_waits_for_a_stream_that_is_told_without_the_event(tmp_path: Path) -> None:
+    """Stream 20 waits for stream 21, and of that for the kernel that had ended when stream 20 went on, at 90: not for
+    stream 7, on which the thread worked."""
+    made = Recorded()
+    made.launch(0, 10, 10, 21)
+    made.launch(10, 20, 100, 21)
+    made.launch(20, 27, 5)
+    wait = made.call("cudaStreamWaitEvent", 40, 1)
+    made.add("cuda_sync", "Stream Wait Event", 40, 1, 20, correlation=wait, stream=20, wait_on_stream=21)
+    made.launch(50, 90, 5, 20)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    rows = [(_G(each["kind"]).name, each["stream"], each["event"]) for each in gpu_rows(found)]
+    assert rows == [
+        ("launch", 21, 0),
+        ("record_event", 21, 1),
+        ("launch", 21, 0),
+        ("launch", 7, 0),
+        ("wait_event", 20, 1),
+        ("launch", 20, 0),
+    ]
+    assert codes(found) == ["waits-inferred"]
+
+
 def exchange(folder: Path, splits: list[list[int]], received: list[list[int]]) -> Path:
     for rank in range(2):
         made = Recorded(rank, 2)

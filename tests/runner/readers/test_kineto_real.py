@@ -100,6 +100,18 @@ def test_events_of_three_streams() -> None:
 
 
 @needs_traces
+def test_streams_that_are_told_without_events() -> None:
+    """The trace tells the streams of waits and no records: stream 20 waits for stream 7 as often as it says."""
+    path = HTA / "critical_path_simple_add_benchmark_result_493459_1694039959_trace.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    told = [each["args"] for each in events if each.get("name") == "Stream Wait Event"]
+    rows = kineto.read(path).tables["gpu_operations"].to_pylist()
+    recorded = {each["event"]: each["stream"] for each in rows if each["kind"] == _G.record_event}
+    waits = [(each["stream"], recorded[each["event"]]) for each in rows if each["kind"] == _G.wait_event]
+    assert waits.count((20, 7)) == [(each["stream"], each["wait_on_stream"]) for each in told].count((20, 7)) > 0
+
+
+@needs_traces
 def test_no_kernel_begins_before_its_event(tmp_path: Path) -> None:
     """Replayed, with a kernel of stream 20 that takes 30 ms in place of 0.123: stream 24 waits for its end, stream 28
     does not. In the trace stream 24's first operation is given 19.4 ms behind stream 20's."""
