@@ -121,7 +121,7 @@ class Transformer(Strict):
         """Of one GPU of a stage: its layers' share, and that of the words' vectors on the first stage and, once more,
         on the last (of a pipeline; they are tied)."""
         layers = self.chunk_layers * self.interleaved
-        own = layers * self.hidden * (12 * self.hidden // self.tp + 7 // self.tp + 6)
+        own = layers * (self.hidden // self.tp * (12 * self.hidden + 7) + 6 * self.hidden)
         if stage == 0:
             own += self.hidden * (self.padded_vocabulary + self.sequence)
         elif stage == self.pp - 1:

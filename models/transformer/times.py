@@ -71,7 +71,7 @@ def kernel_ps(kernels: np.ndarray, gpu: Gpu, peak: float, framework: Framework) 
     """float64[kernels] of KERNEL: what each takes, with its ``count``."""
     dram_ps = gpu.dram.bandwidth_ps_per_byte / framework.memory_efficiency
     each = kernels["bytes"] / np.maximum(kernels["count"], 1)
-    # half in L2 where it is as large as L2: the rest of it was displaced
+    # assumed: all of it is in L2 where it is as large as L2, nothing where it is three times as large
     hit = np.clip(1.5 * gpu.l2.size_bytes / np.maximum(each, 1) - 0.5, 0, 1)
     moves = kernels["bytes"] * dram_ps * (hit / framework.cache_speed + 1 - hit)
     moves += kernels["count"] * framework.kernel_least_ps

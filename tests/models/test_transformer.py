@@ -66,6 +66,16 @@ class TestShape:
         found = shaped(layers=96, hidden=12288, heads=96, sequence=2048, vocabulary=51200)
         assert round(found.parameters / 1e9, 1) == 174.6
 
+    @pytest.mark.parametrize("tp", [2, 4])
+    def test_shares_of_stages_are_the_whole_model(self, tp):
+        """Tensor parallelism keeps a copy of 6 h parameters of a layer in each of its GPUs (shifts behind the second
+        products, normalisations), of places, and of nothing else; of two stages each has the words' vectors. The last
+        normalisation belongs to no stage."""
+        step = shaped(hidden=64, layers=6, tp=tp, pp=2, vocabulary=1024)
+        held = tp * (step.parameters_of_stage(0) + step.parameters_of_stage(1))
+        copies = (tp - 1) * (6 * 6 * 64 + 64 * 128)
+        assert held - copies == step.parameters + 64 * 1024 - 2 * 64
+
     def test_operations_of_products_are_those_of_equation_3(self):
         """With the layers' forward pass twice, the logits' once: 96 B s l h^2 (1 + s/6h + V/16lh)."""
         step = shaped(layers=24, hidden=2048, heads=16, sequence=1024, vocabulary=51200, recompute="full")
