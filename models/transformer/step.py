@@ -24,22 +24,39 @@ from manyscale.models.workload.notes import Errs, Note, changes, informs
 SOURCE: Final = "transformer"
 MOST_ROWS: Final = 1 << 22  # of all ranks, as far as bundles of layers allow, but no fewer than 2,000 of a rank
 LEAST_ROWS: Final = 2000
+ROW_BYTES: Final = 134  # of all tables for each operation, measured
+MOST_PASSES: Final = 1 << 16  # of a stage, each way: their rows are made one by one
 _OfRows: TypeAlias = Callable[[np.ndarray], Any]
 
 
 def workload(
-    step: Transformer, gpu: Gpu, gpu_name: str, framework: Framework | None = None, most_rows: int | None = None
+    step: Transformer,
+    gpu: Gpu,
+    gpu_name: str,
+    framework: Framework | None = None,
+    most_rows: int | None = None,
+    most_bytes: int | None = None,
 ) -> Workload:
     """The step on GPUs of a kind; ``framework``: None for the defaults; ``most_rows``: of a rank, as far as bundles of
-    layers allow. Raises ValueError if the GPU does not say what its tensor cores reach, or there are too many ranks."""
+    layers allow; ``most_bytes``: of all tables. Raises ValueError if the GPU does not say what its tensor cores reach,
+    or there are too many ranks, passes or bytes."""
     if step.ranks > MAX_RANKS:
         raise ValueError(f"tp x pp x dp: {step.ranks} ranks are more than {MAX_RANKS}")
+    for what, count in (("layers", step.layers), ("micro batches", step.micro_batches * step.interleaved)):
+        if count > MOST_PASSES:
+            raise ValueError(f"{count} {what} are more than {MOST_PASSES}")
     try:
         peak = peak_flops(gpu, step.precision)
     except KeyError:
         raise ValueError(f"the GPU has no node.gpu.matrix.rates.{step.precision}: its tensor cores' peak") from None
     most = most_rows or max(LEAST_ROWS, MOST_ROWS // step.ranks)
     stages = Stages(step, gpu, peak, framework or Framework(), most)
+    size = ROW_BYTES * sum(map(len, stages.stages)) * step.tp * step.dp
+    if most_bytes is not None and size > most_bytes:
+        raise ValueError(
+            f"{step.ranks} ranks of {max(map(len, stages.stages))} operations need {size / 1e9:.0f} GB of memory, of "
+            f"{most_bytes / 1e9:.0f} GB; choose fewer rows or ranks, or larger micro batches"
+        )
     tables = _Tables(step, stages)
     name = f"transformer {step.layers}x{step.hidden}, tp {step.tp}, pp {step.pp}, dp {step.dp}"
     notes = _notes(step, stages, gpu_name, framework is None)

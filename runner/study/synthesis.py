@@ -12,6 +12,7 @@ from manyscale.models.transformer.step import workload
 from manyscale.models.transformer.times import Framework
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
+from manyscale.runner.limits import memory_bytes
 from manyscale.runner.study.targets import build_machine, machine_file
 from manyscale.runner.study.workload import Synthesis
 
@@ -19,14 +20,16 @@ _last: Final[dict[tuple[Synthesis, str], Workload]] = {}  # by what the machine'
 
 
 def synthesised(choice: Synthesis) -> Workload:
-    """The workload; the last one is kept. Raises UserError, one line, if its GPUs are not known."""
+    """The workload; the last one is kept. Raises UserError, one line, if its GPUs are not known, or it
+    does not fit into memory."""
     place, content = machine_file(choice.target, None)
     key = choice, json.dumps(content, sort_keys=True, default=str)
-    if key not in _last:
+    made = _last.get(key)
+    if made is None:
         made = _made(choice, place, content)
         _last.clear()
         _last[key] = made
-    return _last[key]
+    return made
 
 
 def _made(choice: Synthesis, place: str, content: dict[str, Any]) -> Workload:
@@ -35,9 +38,11 @@ def _made(choice: Synthesis, place: str, content: dict[str, Any]) -> Workload:
     names = gpu.names or (machine.name,)
     step = Transformer.model_validate(choice.model_dump(include=set(Transformer.model_fields)))
     try:
-        return workload(step, gpu, names[0], Framework.of(machine.node), choice.rows)
+        return workload(step, gpu, names[0], Framework.of(machine.node), choice.rows, memory_bytes())
     except ValueError as error:
         raise UserError(f"{place}: {error}") from None
+    except OverflowError:
+        raise UserError("synthesise: bytes of an operation exceed 64 bits; choose a smaller model") from None
     except MemoryError:
         raise UserError(f"{step.ranks} ranks: the workload does not fit into memory; set fewer rows") from None
 

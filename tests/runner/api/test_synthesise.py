@@ -48,6 +48,10 @@ def test_the_command_says_what_it_made(tmp_path, capsys):
         ({"target": "xeon-e5-2695"}, "has no node.gpu, whose kernels would be timed; name a machine with GPUs"),
         ({"target": "fermi-tbpoint"}, "the GPU has no node.gpu.matrix.rates.fp16: its tensor cores' peak"),
         ({"target": "a1000"}, "did you mean 'a100'"),
+        ({"dp": 2**20, "global_batch": 2**29}, "GB of memory, of"),
+        ({"global_batch": 2**40}, "1099511627776 micro batches are more than"),
+        ({"layers": 2**40}, "1099511627776 layers are more than"),
+        ({"hidden": 2**40, "layers": 1}, "bytes of an operation exceed 64 bits"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, more, told):
