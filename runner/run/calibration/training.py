@@ -92,7 +92,7 @@ def calibrate_training(
 def read_steps(path: Path, recompute: str = "none") -> tuple[tuple[Transformer, ...], np.ndarray]:
     """Steps of a table, sorted by configuration, and float64[steps]: what each takes, in s. Raises UserError."""
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
@@ -125,7 +125,10 @@ def _gpu(machine: Machine) -> tuple[Gpu, float]:
         raise UserError(
             f"{machine.name}: has no node.gpu.matrix, whose peak efficiencies are of; name a machine with it"
         )
-    return gpu, peak_flops(gpu, "fp16")
+    try:
+        return gpu, peak_flops(gpu, "fp16")
+    except KeyError:
+        raise UserError(f"{machine.name}: has no node.gpu.matrix.rates.fp16, the tensor cores' peak; give it") from None
 
 
 def _collectives(known: Steps, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ import pytest
 from manyscale.models.transformer.shape import Transformer
 from manyscale.models.transformer.times import Framework
 from manyscale.runner.cli import main
+from manyscale.runner.errors import UserError
 from manyscale.runner.run.calibration import training
 from manyscale.runner.study.targets import build_machine, target_named
 
@@ -37,9 +38,9 @@ def steps() -> list[Transformer]:
     ]  # fmt: skip
 
 
-def measured(tmp_path: Path) -> Path:
+def measured(tmp_path: Path, every: int = 1) -> Path:
     """What the closed form says of them, with what is KNOWN."""
-    made = steps()
+    made = steps()[::every]
     known = training.Steps(made)
     _, content = target_named("dgx-a100", "test")
     machine = build_machine(content, "dgx-a100")
@@ -60,7 +61,7 @@ def test_what_is_known_is_found_again(tmp_path):
 
 
 def test_the_command_writes_a_machine_that_has_it(tmp_path, capsys):
-    words = ["calibrate", "training", str(measured(tmp_path)), "-o", str(tmp_path / "machine")]
+    words = ["calibrate", "training", str(measured(tmp_path, every=5)), "-o", str(tmp_path / "machine")]
     assert main(words) == 0
     assert "fitted: mean" in capsys.readouterr().out
     _, content = target_named(str(tmp_path / "machine" / "machine.yaml"), "test")
@@ -68,7 +69,7 @@ def test_the_command_writes_a_machine_that_has_it(tmp_path, capsys):
     figures = json.loads((tmp_path / "machine" / "calibration.json").read_text())
     assert found is not None
     assert found.matrix_efficiency == figures["framework"]["matrix_efficiency"]
-    assert len(figures["steps"]) == len(steps())
+    assert len(figures["steps"]) == len(steps()[::5])
 
 
 @pytest.mark.parametrize(
@@ -88,3 +89,21 @@ def test_wrong_tables_are_one_line(tmp_path, capsys, rows, told):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert told in lines[0]
+
+
+def test_a_column_says_what_is_computed_again(tmp_path):
+    """In any case of its letters, as the other columns; a row without it takes what the command says."""
+    path = tmp_path / "steps.csv"
+    row = [1, 16, 1, 1024, 16, 12, 1024, 1, 1, 1]
+    with path.open("w", newline="", encoding="utf-8-sig") as file:  # as spreadsheets write it
+        csv.writer(file).writerows([[*HEAD, "Recompute"], [*row, 5.0, "full"], [*row, 6.0, ""]])
+    found, _ = training.read_steps(path, "selective")
+    assert [step.recompute for step in found] == ["full", "selective"]
+
+
+def test_gpus_without_such_tensor_cores_are_refused():
+    _, content = target_named("dgx-a100", "test")
+    gpu = {**content["node"]["gpu"]}
+    gpu["matrix"] = {**gpu["matrix"], "rates": {"bf16": 1024}}
+    with pytest.raises(UserError, match=r"has no node\.gpu\.matrix\.rates\.fp16"):
+        training._gpu(build_machine({**content, "node": {**content["node"], "gpu": gpu}}, "machine.yaml"))
