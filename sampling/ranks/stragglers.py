@@ -52,12 +52,17 @@ def _expected(count: int, value: object) -> float:
 @dataclass(frozen=True)
 class Spread:
     """How the speeds of like ranks differ. ``distances`` float64[ranks]: of the logarithm of each rank's time from its
-    role's mean, 0 for a rank that is alone in its role; ``num_ranks`` of the roles with several; ``num_roles``: these.
-    """
+    role's mean, 0 for a rank that is alone in its role; ``says`` bool[ranks]: whether others are of its role;
+    ``num_roles``: those with several ranks."""
 
     distances: np.ndarray
-    num_ranks: int
+    says: np.ndarray
     num_roles: int
+
+    @property
+    def num_ranks(self) -> int:
+        """Of the roles with several."""
+        return int(self.says.sum())
 
     @property
     def is_known(self) -> bool:
@@ -79,6 +84,7 @@ def spread(times: np.ndarray, role: np.ndarray) -> Spread:
     _, index, counts = np.unique(role[says], return_inverse=True, return_counts=True)
     logarithms = np.log(times[says])
     mean = np.bincount(index, logarithms) / counts if len(counts) else np.empty(0)
-    distances[says] = np.where(counts[index] > 1, logarithms - mean[index], 0.0)
-    several = counts[counts > 1]
-    return Spread(distances, int(several.sum()), len(several))
+    has_others = counts[index] > 1
+    distances[says] = np.where(has_others, logarithms - mean[index], 0.0)
+    says[says] = has_others
+    return Spread(distances, says, int((counts > 1).sum()))

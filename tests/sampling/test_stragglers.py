@@ -39,6 +39,7 @@ def test_spread_within_roles() -> None:
     times = np.array([np.exp(0.1), np.exp(-0.1), 7 * np.exp(0.2), 7 * np.exp(-0.2), 100.0])
     found = spread(times, np.array([0, 0, 1, 1, 2]))
     np.testing.assert_allclose(found.distances, [0.1, -0.1, 0.2, -0.2, 0.0], atol=1e-12)
+    assert found.says.tolist() == [True] * 4 + [False]
     assert found.deviation == pytest.approx(np.sqrt(0.05))
     assert (found.num_ranks, found.num_roles) == (4, 2)
     assert not spread(times, np.arange(5)).is_known

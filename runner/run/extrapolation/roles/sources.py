@@ -98,6 +98,8 @@ def _stand_ins(workload: Workload, given: Mapping[int, int], path: str) -> np.nd
         for each in (rank, other):
             if not 0 <= each < workload.num_ranks:
                 raise UserError(f"--role {rank}={other}: {path} has ranks 0 to {workload.num_ranks - 1}, not {each}")
+        if has[rank] and rank != other:
+            raise UserError(f"--role {rank}={other}: {path} has operations of rank {rank}; name ranks that it misses")
         if not has[other]:
             raise UserError(f"--role {rank}={other}: {path} has no operations of rank {other}; name one that it has")
         stands_for[rank] = other

@@ -93,7 +93,7 @@ def _speed(what: str, times: np.ndarray, sources: Sources, how: How, normal: np.
 def measured(found: Spread) -> np.ndarray:
     """float64[ranks]: distances of ranks that are not alone in their role, widened to the variance that they tell of
     (those from a mean of few are too short)."""
-    values = found.distances[found.distances != 0.0]
+    values = found.distances[found.says]
     if not len(values):
         return np.zeros(1)
     return values * np.sqrt(found.num_ranks / (found.num_ranks - found.num_roles))

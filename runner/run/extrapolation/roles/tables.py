@@ -100,7 +100,7 @@ class _Rows:
 
 def _table(level: str, table: pa.Table, taken: _Rows, replaced: Mapping[str, object]) -> pa.Table:
     columns = []
-    constant: dict[tuple[str, float], pa.Array] = {}
+    constant: dict[tuple[str, int | float], pa.Array] = {}
     for field in SCHEMAS[level]:
         value = replaced.get(field.name)
         if isinstance(value, np.ndarray):
@@ -113,7 +113,7 @@ def _table(level: str, table: pa.Table, taken: _Rows, replaced: Mapping[str, obj
 
 
 def _taken(
-    column: pa.ChunkedArray, kind: pa.DataType, rows: np.ndarray, constant: dict[tuple[str, float], pa.Array]
+    column: pa.ChunkedArray, kind: pa.DataType, rows: np.ndarray, constant: dict[tuple[str, int | float], pa.Array]
 ) -> pa.Array:
     """The column's values at these rows; those of one value have one array for all such columns."""
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_dictionary(kind)):
@@ -123,7 +123,7 @@ def _taken(
         dictionary = column.chunk(0).dictionary
         return pa.DictionaryArray.from_arrays(to_arrow(values[rows]), dictionary)
     if len(values) and np.all(values == values[0]):
-        key = (str(values.dtype), float(values[0]))
+        key = (str(values.dtype), values[0].item())
         if key not in constant:
             constant[key] = to_arrow(np.full(len(rows), values[0]))
         return constant[key]

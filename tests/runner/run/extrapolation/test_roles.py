@@ -32,8 +32,9 @@ from manyscale.runner.readers.options import ReadOptions
 from manyscale.runner.run.extrapolation.roles import scaled
 from manyscale.runner.run.extrapolation.roles.sizes import counts
 from manyscale.runner.run.extrapolation.roles.sizes import grown as grown_group
-from manyscale.runner.run.extrapolation.roles.speeds import cpu_times, gpu_times
-from manyscale.runner.run.extrapolation.roles.wanted import Wanted
+from manyscale.runner.run.extrapolation.roles.speeds import cpu_times, gpu_times, measured
+from manyscale.runner.run.extrapolation.roles.wanted import Wanted, parsed_roles
+from manyscale.sampling.ranks.stragglers import spread
 
 K, G = OperationKind, GpuOperationKind
 GRADIENT = 1 << 20  # bytes of each stage's gradients
@@ -292,6 +293,18 @@ def test_speeds_as_measured() -> None:
     assert set(cpu_times(grown(trace, **wanted | {"spread": "none"}))[:24:2]) == set(cpu_times(trace)[:4:2])
 
 
+def test_ranks_that_are_as_fast_as_their_role_are_drawn_as_well() -> None:
+    """Three ranks, whose middle one is at the mean: a third of the draws are of it."""
+    found = spread(np.array([2.0, 1.0, 0.5, 5.0]), np.array([0, 0, 0, 1]))
+    np.testing.assert_allclose(measured(found), np.log([2.0, 1.0, 0.5]) * np.sqrt(3 / 2), atol=1e-12)
+
+
+@pytest.mark.parametrize("text", ["5-3=0", "1-99999999999=0"])
+def test_ranges_of_missing_ranks_go_upwards_and_end(text: str) -> None:
+    with pytest.raises(UserError, match="ranks go upwards, and are below 1048576"):
+        parsed_roles([text])
+
+
 def test_blocks_that_are_named_for_each_member_become_one_size() -> None:
     """As profilers' traces have a reduce_scatter: 4 ranks of 256 KiB become 64 of 16 KiB; as many ranks keep theirs."""
     trace = Step({"tp": 1, "dp": 4, "pp": 1}).workload()
@@ -331,8 +344,11 @@ def test_an_uneven_all_to_all_keeps_its_bytes() -> None:
         (Step(EIGHT), {"groups": {"dp": 4}, "ranks": 64}, "--ranks 64: the groups tp=2,dp=4,pp=2 have 16 ranks"),
         (Step(EIGHT), {"groups": {"dp": 1}}, "dp would shrink from 2 to 1"),
         (Step(EIGHT), {"groups": {"dp": 2}, "stand_ins": {9: 0}}, "--role 9=0: trace has ranks 0 to 7, not 9"),
+        (Step(EIGHT), {"groups": {"dp": 2}, "stand_ins": {3: 2}}, "--role 3=2: trace has operations of rank 3"),
+        (Step(EIGHT), {"groups": {"dp": 4}, "spread": "normal"}, "--spread normal: is none of fitted, measured, none"),
+        (Step(EIGHT), {"groups": {"dp": 4}, "seed": -1}, "--seed -1: is negative"),
     ],
-    ids=["unnamed", "traced", "wrong", "ranks", "smaller", "role"],
+    ids=["unnamed", "traced", "wrong", "ranks", "smaller", "role", "there", "spread", "seed"],
 )
 def test_refused(step: Step, wanted: dict[str, Any], needle: str) -> None:
     with pytest.raises(UserError, match=needle):
