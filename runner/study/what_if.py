@@ -9,7 +9,8 @@ shares every unit that it does not change.
   POP's load balance has it.)
 * ``faster:LEVEL:NAME=N``: compute N times as fast, where LEVEL is ``region``, ``rank``, ``cluster`` (phase clusters, as
   ``manyscale clusters`` numbers them) or ``phase`` (RANK/INDEX, or ``*/INDEX`` for the INDEX-th phase of every rank).
-* ``slower:rank:NAME=N``: a rank whose compute and whose GPU's kernels take N times as long.
+  Kernels of GPUs stay as they are.
+* ``slower:rank:NAME=N``: a rank whose compute and whose GPU's kernels take N times as long, or for N below 1 less.
 * ``no-skew``: ranks of a training step enter it together. ``free-collectives``: what NCCL does takes no time once all
   members are there. ``no-launch-latency``: streams begin what they are given at once.
 * ``KEY=VALUE``: any other key of the study, as --set has it.
