@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.network.nccl.fabric import Fabric
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
@@ -22,6 +23,9 @@ def test_gpus_are_those_of_the_target_that_the_sources_name(name: str) -> None:
     own = load_yaml(shipped_targets()[name])
     gpu = {key: value for key, value in own["node"]["gpu"].items() if key not in OF_DRIVER}
     like = load_yaml(shipped_targets()[CLUSTERS[name]])["node"]["gpu"]
+    if name == "p4de":  # its memory is that of 80 GB
+        like["dram"]["bandwidth"] = gpu["dram"]["bandwidth"]
+        like["dram"]["timing"]["frequency"] = gpu["dram"]["timing"]["frequency"]
     assert gpu == {key: value for key, value in like.items() if key not in OF_DRIVER}
     assert own["sources"]["node.gpu"].startswith(f"as in {CLUSTERS[name]} ")
 
@@ -44,6 +48,25 @@ def test_links_carry_what_data_sheets_say(name: str, nvlink: float, network: flo
     nics = rate[fabric.first_nic : fabric.first_pod : 2]
     assert nics.sum() / fabric.num_nodes * 8 == pytest.approx(network)
     assert len(np.unique([fabric.link_name(link) for link in range(fabric.num_links)])) == fabric.num_links
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "gigabytes"),
+    [
+        ("Tesla V100-SXM2-32GB", 900), ("NVIDIA A100-SXM4-40GB", 1555), ("NVIDIA A100-SXM4-80GB", 2039),
+        ("NVIDIA H100 80GB HBM3", 3350),
+    ],
+)  # fmt: skip
+def test_each_gpu_reads_its_memory_as_fast_as_its_data_sheet_says(gpu_name: str, gigabytes: float) -> None:
+    """GB/s. Times of kernels on another GPU follow from it: every target that names a GPU has the same."""
+    gpus = [
+        Gpu.model_validate(gpu)
+        for path in shipped_targets().values()
+        if gpu_name in (gpu := load_yaml(path)["node"].get("gpu") or {}).get("names", ())
+    ]
+    assert gpus
+    for gpu in gpus:
+        assert 1e3 / gpu.dram.bandwidth_ps_per_byte == pytest.approx(gigabytes, rel=3e-3)
 
 
 def test_a_target_may_name_the_file_of_its_link_matrix(tmp_path: Path) -> None:
