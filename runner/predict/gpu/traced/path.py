@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -165,15 +166,25 @@ class _Walk:
         self.add(came, given, HOST, row)
         return _At(before, -1, came)
 
+    @cached_property
+    def _arrivals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """int64[messages]: their numbers by receiver, arrival and sending; int64[ranks + 1]: where those of each
+        receiver begin; and when each arrives, in that order."""
+        arrives, sent = self.arrays["receive_ps"], self.arrays["send_ps"]
+        to = self.workload.column("operations", "peer")[self.workload.send_rows]
+        order = np.lexsort((sent, arrives, to))
+        return order, np.searchsorted(to[order], np.arange(self.workload.num_ranks + 1)), arrives[order]
+
     def _sent(self, place: int, time: int) -> tuple[int, int] | None:
         """The operation that sent the message which arrived at a rank at a time, and when; None: no later than what
         receives it was there."""
+        order, first, arrives = self._arrivals
         rank = int(self.given.rank[place])
-        peer = self.workload.column("operations", "peer")[self.workload.send_rows]
-        mine = np.flatnonzero((peer == rank) & (self.arrays["receive_ps"] == time))
-        if not len(mine):
+        begin, end = int(first[rank]), int(first[rank + 1])
+        last = begin + int(np.searchsorted(arrives[begin:end], time, "right")) - 1
+        if last < begin or int(arrives[last]) != time:
             return None
-        message = int(mine[np.argmax(self.arrays["send_ps"][mine])])
+        message = int(order[last])
         sent = int(self.arrays["send_ps"][message])
         sender = int(self.given_of_row[self.workload.send_rows[message]])
         if sender < 0 or sent <= int(self.arrays["given_start_ps"][place]):

@@ -77,6 +77,7 @@ class TracedSource(PhaseSource):
         self._case, self._cores = case, cores
         self._gpu = checks.gpu_of(case.machine)
         self.cpu_ratio = cores.cpu_ratio
+        self._walked: tuple[Replayed, pa.Table] | None = None
         study = case.study
         if study.model.network not in NETWORKS:
             raise UserError(
@@ -238,7 +239,11 @@ class TracedSource(PhaseSource):
         return step_statistics(self._workload, found, replayed.arrays["end_ps"], peak) | path
 
     def _path(self, replayed: Replayed) -> pa.Table:
-        return path_table(self._workload, self._given, self._collectives, replayed.arrays)
+        """Of the latest replay it is kept, for figures and tables."""
+        if self._walked is None or self._walked[0] is not replayed:
+            found = path_table(self._workload, self._given, self._collectives, replayed.arrays)
+            self._walked = replayed, found
+        return self._walked[1]
 
     def notes(self, done: Done) -> Sequence[Note]:
         return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes()]
@@ -303,6 +308,7 @@ class TracedSource(PhaseSource):
         kernel, _ = traced_columns(self._workload)
         own = {"gpu_streams": stream_table(self._workload, kernel, replayed.arrays, kernel)}
         own["step_path"] = self._path(replayed)
+        self._walked = None
         if self._workload.tables["steps"].num_rows:
             own["steps"] = steps_table(self._workload, replayed.arrays["end_ps"])
         if len(self._collectives):

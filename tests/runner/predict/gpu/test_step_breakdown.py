@@ -138,12 +138,14 @@ def test_the_critical_path_leads_through_threads_streams_and_collectives(run):
 
 @pytest.mark.theory
 def test_the_critical_path_follows_a_message_to_its_sender_and_a_thread_to_the_other(run):
-    steps = Steps(2, {"pp": [0, 1]})
+    """A message of rank 2 comes to rank 1 before the one that it waits for."""
+    steps = Steps(3, {"pp": [0, 1, 2]})
     steps.launch(0, 10 * US, name="forward")
-    steps.send(0, 1, 1_000_000, stream=20, group="pp")
-    steps.group_end(0, [0])
-    steps.send(1, 0, 1_000_000, receives=True, group="pp")
-    steps.group_end(1, [0])
+    for source in (2, 0):
+        steps.send(source, 1, 1_000_000, stream=20, group="pp")
+        steps.group_end(source, [0])
+        steps.send(1, source, 1_000_000, receives=True, request=source, group="pp")
+    steps.group_end(1, [2, 0])
     steps.launch(1, 5 * US, stream=84, name="next")
     result = run(steps, target_network={"intra_node": {"latency": "0.5 us", "bandwidth": "8 GB/s"}})
     assert path_of(result) == [
