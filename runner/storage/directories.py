@@ -247,7 +247,7 @@ class _Publication:
                 self._tick()
             except (UserError, OSError) as error:
                 if not self._is_told:
-                    _say(f"{error}; it is tried again")
+                    _say(f"{error}" if self._lease.is_lost else f"{error}; it is tried again")
                 self._is_told = True
 
     def _tick(self) -> None:
