@@ -63,7 +63,14 @@ class Told:
 
     @property
     def is_sized(self) -> bool:
-        return self.sent >= 0 and self.element_bytes > 0
+        """Of a reduce-scatter what it receives is enough."""
+        is_told = self.sent >= 0 or (self.kind == _K.reduce_scatter and self.received >= 0)
+        return is_told and self.element_bytes > 0
+
+    @property
+    def bytes(self) -> int:
+        """Of what is sent, or else received, where ``is_sized``."""
+        return (self.sent if self.sent >= 0 else self.received) * self.element_bytes
 
 
 def kind_of(name: str) -> OperationKind | None:

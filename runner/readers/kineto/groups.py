@@ -179,13 +179,13 @@ def _alike(one: Told, other: Told) -> bool:
     if one.kind is not None and other.kind is not None and one.kind != other.kind:
         return False
     if one.kind in _SIZED_ALIKE and one.is_sized and other.is_sized and not (one.sends or other.sends):
-        return one.sent * one.element_bytes == other.sent * other.element_bytes or one.kind == _K.alltoall
+        return one.bytes == other.bytes or one.kind == _K.alltoall
     return True
 
 
 def _said(told: Told) -> str:
     kind = "SendRecv" if told.kind is None else told.kind.name
-    return f"{kind} of {told.sent * told.element_bytes} bytes" if told.is_sized else kind
+    return f"{kind} of {told.bytes} bytes" if told.is_sized else kind
 
 
 def _check(group: Group, ranks: Sequence[Member]) -> None:

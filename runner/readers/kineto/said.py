@@ -84,7 +84,9 @@ def _described(group: Group, every: Sequence[Told]) -> tuple[list[Said], bool, b
     for each in every:
         sent = each.sent * each.element_bytes if is_sized else 0
         if kind == _K.reduce_scatter:
-            parts = (sent // max(group.size, 1),) * len(group.members)
+            is_whole = each.sent >= 0 or not is_sized
+            part = sent // max(group.size, 1) if is_whole else each.received * each.element_bytes
+            parts = (part,) * len(group.members)
             found.append(Said(kind, max(each.element_bytes, 0), receive_counts=parts))
         elif kind == _K.allgather:
             found.append(Said(kind, sent, sent))

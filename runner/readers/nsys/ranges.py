@@ -17,8 +17,12 @@ from manyscale.runner.readers.kineto.events import Args
 _STEP: Final = re.compile(r"(?:profiler_?step|step|iter(?:ation)?)[\s_#:=-]*(\d+)$", re.IGNORECASE)
 _CALL: Final = re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AllToAll|Send|Recv)\b")
 _NAMES: Final = {"bcast": "broadcast"}
+# NCCL tells of a reduce-scatter what a GPU receives (recvcount), of others what it sends (collectives.cc); of an
+# all-to-all the part of one peer
+_RECEIVED: Final = ("reducescatter",)
+_UNSIZED: Final = ("alltoall",)
 _TYPES: Final = {1: "char", 2: "half", 4: "float", 8: "double"}
-_WORD: Final = re.compile(r"(\w+) (0x[0-9a-fA-F]+|\d+)")
+_WORD: Final = re.compile(r"(\w+) (0x[0-9a-fA-F]{1,30}|\d{1,30})\b", re.ASCII)
 _SIZES: Final = ("data_size", "message size [bytes]", "message size", "bytes", "size")  # of payloads, in lower case
 _GROUPS: Final = ("commhash", "nccl communicator id", "comm", "communicator")
 _PEERS: Final = ("receiver_rank", "sender_rank", "peer rank", "peer")
@@ -40,6 +44,11 @@ def step_of(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_collective(text: str) -> bool:
+    """Whether a range is one of NCCL's calls by its name."""
+    return _CALL.match(text) is not None
+
+
 def collective_args(each: Range) -> Args | None:
     """What a range of NCCL's tells of its collective, as Kineto's arguments of a kernel; None for other ranges."""
     call = _CALL.match(each.text)
@@ -48,15 +57,16 @@ def collective_args(each: Range) -> Args | None:
     told = {name.lower(): value for name, value in _WORD.findall(each.text)}
     told |= _payload(each.payload)
     name = call[1].lower()
-    size = _first(told, _SIZES)
-    width = int(told.get("type_size", 1) or 1)
+    size = _number(_first(told, _SIZES))
+    width = _number(told.get("type_size")) or 1
     args = Args(collective=_NAMES.get(name, name), group=_text(_first(told, _GROUPS)))
-    if size is not None:
-        width = width if width in _TYPES and int(size) % width == 0 else 1
-        args.in_elements, args.element_type = int(size) // width, _TYPES[width]
-    peer = _first(told, _PEERS)
+    if size is not None and name not in _UNSIZED:
+        width = width if width in _TYPES and size % width == 0 else 1
+        args.element_type = _TYPES[width]
+        setattr(args, "out_elements" if name in _RECEIVED else "in_elements", size // width)
+    peer = _number(_first(told, _PEERS))
     if peer is not None and name in ("send", "recv"):
-        args.destination = args.source = int(peer)
+        args.destination = args.source = peer
     return args
 
 
@@ -75,13 +85,21 @@ def _payload(payload: Any) -> dict[str, Any]:
         for name, value in one.items() if isinstance(one, dict) else ():
             if isinstance(value, dict):
                 waiting.append(value)
-            elif isinstance(value, int | str) and re.fullmatch(r"(0x)?[0-9a-fA-F]+", str(value)):
+            elif isinstance(value, int | str) and re.fullmatch(r"(0x)?[0-9a-fA-F]{1,30}", str(value)):
                 found[str(name).lower()] = value
     return found
 
 
 def _first(told: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((told[name] for name in names if name in told), None)
+
+
+def _number(value: Any) -> int | None:
+    """Of what a text or payload holds, in either base; None for what is no number."""
+    text = str(value)
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return int(text, 16) if text.startswith("0x") else None
 
 
 def _text(value: Any) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from manyscale.runner.readers.kineto.events import Args, Document, Event
 from manyscale.runner.readers.kineto.reader import workload_of
 from manyscale.runner.readers.kineto.trace import Trace, trace_of
 from manyscale.runner.readers.nsys.files import files_of
-from manyscale.runner.readers.nsys.ranges import Range, collective_args, step_of
+from manyscale.runner.readers.nsys.ranges import Range, collective_args, is_collective, step_of
 
 NAME: Final = "nsys"
 _PROCESS: Final = 1 << 24  # a globalTid is the process's number times this, and the thread's
@@ -30,13 +31,14 @@ _MEMORY: Final = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manag
 _OF_EVENTS: Final = (1, 2)  # CUpti_ActivitySynchronizationType: a host, a stream waits for an event
 _RANGES: Final = (59, 60)  # NVTX_EVENTS.eventType: pushed and popped, started and ended
 _VERSION: Final = re.compile(r"_v\d+$")
+_OF_COLLECTIVES: Final = ("collective", "in_elements", "out_elements", "element_type", "group", "destination", "source")
 _KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 
 @dataclass
 class _Process:
-    """Events of a process, and ranges of NVTX by thread."""
+    """Events of a process, and ranges of NCCL's calls by thread, in the order of their begins."""
 
     events: list[Event] = field(default_factory=list)
     ranges: dict[int, list[Range]] = field(default_factory=dict)
@@ -154,7 +156,9 @@ class _Export:
                 continue
             called = str(mark)
             process = found.setdefault(int(thread or 0) // _PROCESS & _NUMBERS, _Process())
-            process.ranges.setdefault(int(thread or 0), []).append(Range(int(start), int(end), called, more))
+            if is_collective(called):
+                each = Range(int(start), int(end), called, more)
+                process.ranges.setdefault(int(thread or 0), []).append(each)
             step = step_of(called)
             shown = f"ProfilerStep#{step}" if step is not None else called
             process.events.append(self._event("user_annotation", shown, start, end, origin, thread, None))
@@ -181,9 +185,10 @@ class _Export:
             told = self._event("cuda_sync", "sync", start, end, origin, stream, correlation)
             assert told.args is not None
             told.args.stream = -1 if stream is None else int(stream)
-            before = [each for each in recorded.get((own, int(event or -1)), ()) if each[0] < int(correlation)]
+            records = recorded.get((own, -1 if event is None else int(event)), [])
+            before = bisect_left(records, (int(correlation),))  # records of the event before the call
             if before:
-                told.args.recorded_by, told.args.awaited_stream = before[-1]
+                told.args.recorded_by, told.args.awaited_stream = records[before - 1]
             if kind not in _OF_EVENTS or before:
                 found[own].events.append(told)
 
@@ -223,14 +228,23 @@ class _Export:
 def _with_collectives(process: _Process) -> int:
     """Give NCCL's kernels what the ranges around their launches tell, and say of how many."""
     told = 0
+    launches: dict[int, list[tuple[int, Event]]] = {}
     for correlation, event in process.kernels:
-        thread, at = process.calls.get(correlation, (-1, -1))
-        around = [each for each in process.ranges.get(thread, ()) if each.begin <= at <= each.end]
-        for each in reversed(around):
-            args = collective_args(each)
+        if correlation in process.calls:
+            thread, at = process.calls[correlation]
+            launches.setdefault(thread, []).append((at, event))
+    for thread, own in launches.items():
+        ranges, begun = process.ranges.get(thread, []), 0
+        around: list[Range] = []  # the innermost last
+        for at, event in sorted(own, key=lambda each: each[0]):
+            while begun < len(ranges) and ranges[begun].begin <= at:
+                around.append(ranges[begun])
+                begun += 1
+            while around and around[-1].end < at:
+                around.pop()
+            args = collective_args(around[-1]) if around else None
             if args is not None and event.args is not None:
-                for name in ("collective", "in_elements", "element_type", "group", "destination", "source"):
+                for name in _OF_COLLECTIVES:
                     setattr(event.args, name, getattr(args, name))
                 told += 1
-                break
     return told

@@ -73,12 +73,40 @@ def test_processes_of_one_file_are_ranks(tmp_path):
         ("ncclAllGather(): commHash 0x1, data_size 64, type_size 2, pid 3", None, ("allgather", 32, "half", "0x1")),
         ("ncclBroadcast", '{"payload": {"Message size [bytes]": 12}}', ("broadcast", 12, "char", None)),
         ("ncclReduceScatter", "no JSON", ("reducescatter", None, None, None)),
+        ("ncclAllReduce", '{"bytes": "0x40", "type_size": "0x4", "comm": 7}', ("allreduce", 16, "float", "7")),
+        ("ncclAllReduce", '{"bytes": "ff", "type_size": "x"}', ("allreduce", None, None, None)),
+        ("ncclAllToAll", '{"bytes": 64}', ("alltoall", None, None, None)),  # a peer's part, which is not all
     ],
 )
 def test_ranges_of_nccl(text, payload, told):
     args = collective_args(Range(0, 1, text, payload))
     assert args is not None
     assert (args.collective, args.in_elements, args.element_type, args.group) == told
+
+
+def test_a_reduce_scatter_tells_what_each_gpu_receives(tmp_path):
+    """NCCL's ranges hold recvcount (collectives.cc: ncclReduceScatter), not the whole that a GPU hands in."""
+    for number in range(4):
+        made = Export(tmp_path / f"{number}.sqlite", 7 + number)
+        made.mark("ncclReduceScatter(): commHash 0xab, data_size 4096, type_size 4", 1, 4)
+        made.kernel("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(x)", 5, 9, made.call("cuLaunchKernelEx", 2, 3))
+        made.write()
+    workload = nsys.read(tmp_path)
+    (found,) = (row["of"] for row in given(workload) if row["kind"] == "communication")
+    assert (found["kind"], found["receive_counts"]) == ("reduce_scatter", [4096] * 4)
+    assert "collective-sizes-unknown" not in {note.code for note in workload.notes}
+
+
+def test_the_innermost_range_around_a_launch_tells(tmp_path):
+    made = Export(tmp_path / "one.sqlite")
+    made.mark("ncclAllReduce(): data_size 64, type_size 4", 0, 100)
+    made.mark("ncclAllGather(): data_size 32, type_size 4", 10, 20)
+    for launch in (15, 30, 110):
+        made.kernel("ncclDevKernel_x", 10 * launch, 10 * launch + 5, made.call("cuLaunchKernelEx", launch, launch + 1))
+    workload = nsys.read(made.write())
+    assert next(note.count for note in workload.notes if note.code == "collectives-of-ranges") == 2
+    own = [row["of"]["kind"] for row in given(workload) if row["kind"] == "communication"]
+    assert own[:2] == ["allgather", "allreduce"]
 
 
 def test_other_ranges():
