@@ -36,7 +36,7 @@ _ELEMENT_BYTES: Final = {
     "double": 8, "long": 8, "longint": 8, "int64": 8, "uint64": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16,
     "float": 4, "int": 4, "int32": 4, "uint32": 4, "float32": 4, "half": 2, "bfloat16": 2, "short": 2, "float16": 2,
     "char": 1, "byte": 1, "bool": 1, "unsignedchar": 1, "signedchar": 1, "uint8": 1, "int8": 1, "float8e4m3fn": 1,
-    "float8e5m2": 1,
+    "float8e5m2": 1, "float8e4m3fnuz": 1, "float8e5m2fnuz": 1,
 }  # fmt: skip
 _KERNEL_NAME: Final = re.compile(r"(?:nccl|rccl|mscclc?)(?:Dev)?Kernel_([A-Za-z]+)")
 _BETWEEN: Final = re.compile(r"(send|recv)\s*(\d+)\s*(?:->|<-)\s*(\d+)")

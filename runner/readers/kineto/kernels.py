@@ -1,18 +1,17 @@
 """What kernels do, by their names and the shapes of the operators that launched them.
 
 Classes rest on the names of kernels of cuBLAS, cuDNN, CUTLASS, PyTorch, fbgemm, FlashAttention, Triton and rocBLAS. Of
-products of matrices and convolutions the operations follow from the shapes of the operator's inputs: 2 m n k of a
-product; the bytes are those of its operands and its result, once each. Of elementwise operators, reductions and
-normalisations that launch one kernel the bytes are those of their inputs.
+products of matrices the operations follow from the shapes of the operator's inputs, 2 m n k; the bytes are those of its
+operands and its result, once each. Of elementwise operators, reductions and normalisations that launch one kernel the
+bytes are those of their inputs.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, Final
-
-import numpy as np
 
 from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.runner.readers.kineto.collectives import element_bytes, listed
@@ -48,12 +47,6 @@ _PRECISIONS: Final = (  # the first in a name decides
 )
 _MOVES_INPUTS: Final = (_C.elementwise, _C.reduction, _C.normalisation)
 _PRODUCTS: Final = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
-_CONVOLUTIONS: Final = (
-    "aten::cudnn_convolution",
-    "aten::miopen_convolution",
-    "aten::convolution",
-    "aten::_convolution",
-)
 _UNKNOWN: Final = (float("nan"), float("nan"))
 
 
@@ -105,4 +98,4 @@ def _is_shape(shape: Any) -> bool:
 
 
 def _elements(shape: Sequence[int]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
+    return math.prod(shape)

@@ -37,12 +37,10 @@ _OF_COLLECTIVES: Final = re.compile(r"record_param_comms$|(nccl|gloo|mpi|ucc):")
 
 @dataclass
 class Found:
-    """Rows of waits and records; how many ``told`` by the trace, ``inferred``, and without effect (``idle``)."""
+    """Rows of waits and records; how many waits are ``inferred``, as the trace does not tell them."""
 
     parts: list[dict[str, int]] = field(default_factory=list)
-    told: int = 0
     inferred: int = 0
-    idle: int = 0
     events: dict[int, int] = field(default_factory=dict)  # what was given last before the record, to its number
 
     def add(self, **columns: int) -> None:
@@ -121,7 +119,6 @@ class _Finder:
                     NOTHING,
                     max((each.done_at(int(calls.begin[call])) for each in self.streams.values()), default=-FAR),
                 )
-                self.found.told += 1
             elif kind == _G.wait_event:
                 self.wait_told(call, told) if _is_told(told) else self.wait(call, inside)
             elif kind == _G.synchronize_event:
@@ -145,9 +142,7 @@ class _Finder:
         calls = self.trace.calls
         begin, end = int(calls.begin[call]), int(calls.end[call])
         stream = self.told_stream(told, told.stream) if told is not None else NOTHING
-        if told is not None and stream in self.streams:
-            self.found.told += 1
-        else:
+        if told is None or stream not in self.streams:
             stream = self.current(int(calls.thread[call]), begin, end)
             self.found.inferred += 1
         if stream in self.streams:
@@ -184,12 +179,7 @@ class _Finder:
         elif known is not None and not _is_recorded(told):
             done = int(np.searchsorted(known.done, min(limit + _SLACK_PS, FAR), "right")) - 1
             index = min(known.last(int(calls.begin[call])), done)
-        if index < 0:
-            self.found.idle += 1
-        elif record >= 0:
-            self.found.told += 1
-        else:
-            self.found.inferred += 1
+        self.found.inferred += index >= 0 and record < 0
         return max(index, NOTHING)
 
     def event(self, call: int) -> None:
@@ -210,7 +200,6 @@ class _Finder:
     def wait_told(self, call: int, told: Args) -> None:
         stream, other = (self.told_stream(told, each) for each in (told.stream, told.awaited_stream))
         if stream not in self.streams or stream == other:
-            self.found.idle += 1
             return
         index = self.told_index(call, told, other, self.goes_on(stream, int(self.trace.calls.begin[call])))
         if index >= 0:
@@ -268,8 +257,6 @@ class _Finder:
             if launched[1] > launched[0]:
                 if following >= 0 and self.is_communication[following] and int(self.nccl_at[launched[1] - 1]) >= begin:
                     self.before_collective(call, int(self.stream_of[following]), worked)
-                else:
-                    self.found.idle += 1
                 return
         if following >= 0 and self.is_communication[following] and not len(self.marks):
             self.before_collective(call, int(self.stream_of[following]), worked)
@@ -279,7 +266,6 @@ class _Finder:
         elif len(worked):
             stream = int(self.stream_of[worked[-1]])
         else:
-            self.found.idle += 1
             return
         operator = int(self.mark_of[inside]) if inside >= 0 else NOTHING
         if operator in self.told:
@@ -292,17 +278,14 @@ class _Finder:
     def after_told(self, call: int, stream: int, own: int) -> None:
         """A wait for a collective that is known."""
         if own < 0:
-            self.found.idle += 1
             return
         other = int(self.stream_of[own])
         index = int(np.flatnonzero(self.streams[other].own == own)[0])
         self.awaited[other] = max(self.awaited.get(other, -1), index)
-        self.found.told += 1
         self.let_wait(call, stream, other, index)
 
     def before_collective(self, call: int, stream: int, worked: np.ndarray) -> None:
         if not len(worked):
-            self.found.idle += 1
             return
         other = int(self.stream_of[worked[-1]])
         index = self.streams[other].last(int(self.trace.calls.begin[call]))
@@ -348,7 +331,6 @@ class _Finder:
                 self.found.inferred += 1
                 self.let_wait(call, stream, other, self.streams[other].last(int(self.trace.calls.begin[call])))
                 return
-        self.found.idle += 1
 
 
 def _is_recorded(told: Args) -> bool:
