@@ -140,7 +140,8 @@ def _calls(trace: Trace) -> np.ndarray:
 
 def _waits(trace: Trace, call: np.ndarray) -> np.ndarray:
     """bool[things given]: copies whose calls return when they are done. Of asynchronous ones it is those to memory of
-    the host that is not page-locked (CUDA Runtime API, "API synchronization behavior")."""
+    the host that is not page-locked; of synchronous ones those on a device need not wait, and did if they returned
+    behind its end (CUDA Runtime API, "API synchronization behavior")."""
     is_copy = np.isin(trace.kind, (_G.copy_to_device, _G.copy_to_host, _G.copy_on_device, _G.copy_on_host))
     is_copy &= call >= 0
     found = np.zeros(len(call), np.bool_)
@@ -148,6 +149,9 @@ def _waits(trace: Trace, call: np.ndarray) -> np.ndarray:
         by_call = by_name(trace.names, trace.calls.name[call[is_copy]], waits_by_itself) > 0
         to_host = (trace.kind[is_copy] == _G.copy_to_host) & (
             by_name(trace.names, trace.given.name[is_copy], is_pageable) > 0
+        )
+        by_call &= (trace.kind[is_copy] != _G.copy_on_device) | (
+            trace.calls.end[call[is_copy]] >= trace.given.end[is_copy]
         )
         found[is_copy] = by_call | to_host
     return found

@@ -75,6 +75,17 @@ def test_what_waits_take_is_not_the_hosts_time(tmp_path: Path) -> None:
     assert steps[0] == {"rank": 0, "step": 3, "first_operation_id": 0, "last_operation_id": 5}
 
 
+def test_a_copy_on_a_device_need_not_wait(tmp_path: Path) -> None:
+    """Of two calls of one name the first returns before its copy begins, the second behind its end, by 10 us."""
+    made = Recorded()
+    for at, took, begin in ((10, 5, 20), (100, 70, 110)):
+        made.work(made.call("cudaMemcpy", at, took), begin, 50, 7, "Memcpy DtoD (Device -> Device)", "gpu_memcpy")
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert [each["flags"] & 1 for each in gpu_rows(found)] == [0, 1]
+    assert gaps(found)[0] == 5
+    assert gaps(found)[2] == 10
+
+
 def test_a_backward_thread_is_awaited(tmp_path: Path) -> None:
     """The first thread waits from 50, where the other one begins, to 100, where its last operator ends."""
     made = Recorded()
