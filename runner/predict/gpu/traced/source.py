@@ -15,7 +15,7 @@ from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.gpu.device.program import ASSUMED_START_PS
 from manyscale.models.network.devices.model import VERSION
 from manyscale.models.network.nccl.parameters import Nccl
-from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 from manyscale.models.workload.domain import APART, FEATURES, Domain
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
@@ -246,7 +246,8 @@ class TracedSource(PhaseSource):
         return self._walked[1]
 
     def notes(self, done: Done) -> Sequence[Note]:
-        return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes()]
+        return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes(),
+                *self._message_notes()]  # fmt: skip
 
     def _start_notes(self) -> list[Note]:
         if self._gpu.start_latency_ps is not None:
@@ -290,6 +291,19 @@ class TracedSource(PhaseSource):
             text = f"{modelled:,} collectives take what the model of NCCL says, behind the arrival of their last member"
             found += [informs("collectives-modelled", text, count=modelled), *self._unmeasured(modelled)]
         return found
+
+    def _message_notes(self) -> list[Note]:
+        """Where collectives of streams are none of ``_collectives``."""
+        rows = self._given.row[(self._given.kind == _G.communication) & (self._collectives.of_given < 0)]
+        kind = self._workload.column("operations", "kind")[rows[rows >= 0]]
+        if not (count := int(np.count_nonzero(kind >= COLLECTIVES.start))):
+            return []
+        text = (
+            f"{count:,} calls of collectives on streams send the messages of MPI's algorithms, and not NCCL's: neither "
+            "the trace tells what they take nor the target how NCCL communicates (network.nccl), or hosts call others "
+            "of their groups"
+        )
+        return [changes("collectives-as-messages", text, count=count)]
 
     def _unmeasured(self, count: int) -> list[Note]:
         """Where NCCL's formula alone says what collectives take."""

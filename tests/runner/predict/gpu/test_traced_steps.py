@@ -274,6 +274,15 @@ def test_collectives_that_nobody_measured_are_told(run):
         assert [note.code for note in notes].count("collectives-unmeasured") == count
 
 
+def test_collectives_that_the_network_sends_as_messages_are_told(run):
+    """On a target without network.nccl, one that the trace has no time of; both members' calls are counted."""
+    steps = reduced(-1)
+    steps.launch(0, 1 * US)  # a trace with times
+    for network, counts in ((None, [2]), (MEASURED, [])):
+        notes = run(steps, network=network).notes
+        assert [note.count for note in notes if note.code == "collectives-as-messages"] == counts
+
+
 def test_collectives_that_are_modelled_beside_others_are_told(run):
     """Two of the same group: of one the trace tells the time, of the other the model does."""
     unmeasured = {"nccl": {key: value for key, value in MEASURED["nccl"].items() if key != "tables"}}
