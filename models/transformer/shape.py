@@ -151,7 +151,8 @@ class Transformer(Strict):
                             self.micro_batches * self.interleaved)  # fmt: skip
         held = token_bytes * layer * self.chunk_layers * under_way
         if self.recompute == "full":  # of the layer that is computed again
-            held += token_bytes * (10.0 + (24.0 + (0.0 if self.flash_attention else scores)) / t)
+            rest = 10.0 / (t if self.sequence_parallel else 1)
+            held += token_bytes * (rest + (24.0 + (0.0 if self.flash_attention else scores)) / t)
         if stage == self.pp - 1:
             held += 10.0 * self.sequence * self.micro_batch * self.padded_vocabulary
         return states + held

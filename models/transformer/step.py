@@ -15,7 +15,7 @@ import pyarrow as pa
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.transformer.rows import GROUPS, Stages, events, host_ps, requests
 from manyscale.models.transformer.shape import Transformer
-from manyscale.models.transformer.times import Framework, peak_flops
+from manyscale.models.transformer.times import FITTED, Framework, peak_flops
 from manyscale.models.workload import KIND_NAMES, MAX_RANKS, NO_RANK, SCHEMAS, PhaseKind, Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.gpu_tables import GpuFlag
@@ -59,7 +59,7 @@ def workload(
         )
     tables = _Tables(step, stages)
     name = f"transformer {step.layers}x{step.hidden}, tp {step.tp}, pp {step.pp}, dp {step.dp}"
-    notes = _notes(step, stages, gpu_name, framework is None)
+    notes = _notes(step, stages, gpu_name, framework is None or not framework.model_fields_set >= FITTED)
     return Workload(name, step.ranks, tables.all(gpu_name), notes, SOURCE)
 
 

@@ -24,6 +24,12 @@ from manyscale.models.workload.quantities import PS_PER_SECOND
 # rows and columns of tiles, and their share of what the largest reach: each loads more for what it computes
 TILES: Final = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.9), (64, 64, 0.5))
 
+# fields of Framework that a calibration fits to measured steps: the defaults are those of A100
+FITTED: Final = frozenset(
+    ("matrix_efficiency", "matrix_start", "memory_efficiency", "host_launch_ps", "host_collective_ps",
+     "host_message_ps", "host_tensor_ps")
+)  # fmt: skip
+
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -14,7 +14,7 @@ from manyscale.models.transformer import kernels
 from manyscale.models.transformer.schedule import passes
 from manyscale.models.transformer.shape import Transformer
 from manyscale.models.transformer.step import workload
-from manyscale.models.transformer.times import TILES, Framework, kernel_ps, peak_flops
+from manyscale.models.transformer.times import FITTED, TILES, Framework, kernel_ps, peak_flops
 from manyscale.models.workload import KIND_NAMES, OperationKind, Workload
 from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -107,6 +107,9 @@ class TestShape:
         assert step.memory_bytes() - states == pytest.approx(2048 * 12288 * 96 * (34 + 80))
         full = step.model_copy(update={"recompute": "full"})
         assert full.memory_bytes() - states == pytest.approx(2048 * 12288 * (2 * 96 + 34 + 80))
+        whole = step.model_copy(update={"tp": 8, "sequence_parallel": True, "recompute": "full"})
+        states = 16 * whole.parameters_of_stage(0) + 10 * 2048
+        assert whole.memory_bytes() - states == pytest.approx(2048 * 12288 * (2 * 96 + 34 + 80) / 8)
         shards = step.model_copy(update={"tp": 8, "sequence_parallel": True, "recompute": "selective"})
         states = 16 * shards.parameters_of_stage(0) + 10 * 2048
         assert shards.memory_bytes() - states == pytest.approx(2048 * 12288 * 96 * 34 / 8)
@@ -306,6 +309,14 @@ class TestWorkload:
         sizes = {K(kind).name: size for kind, size in zip(of.kind.tolist(), of.bytes.tolist(), strict=True)}
         own = shaped().parameters_of_stage(0)
         assert sizes == {"reduce_scatter": 2 * -(-own // 2), "allgather": 2 * -(-own // 2)}
+
+    @pytest.mark.parametrize("keys", [{}, {"optimiser_bytes": 30}, {"matrix_efficiency": 0.5}])
+    def test_what_was_not_calibrated_is_told(self, gpu, keys):
+        note = workload(shaped(), gpu, "B200", Framework(**keys)).notes[0]
+        assert "calibrated on A100" in note.text
+        default = {name: getattr(Framework(), name) for name in FITTED}
+        fitted = {name: f"{value} ps" if name.endswith("_ps") else value for name, value in default.items()}
+        assert "A100" not in workload(shaped(), gpu, "B200", Framework(**keys | fitted)).notes[0].text
 
     def test_names_of_kinds(self, gpu):
         assert set(made(gpu, tp=2, dp=2, zero=3).tables["operations"].column("kind").to_pylist()) <= set(

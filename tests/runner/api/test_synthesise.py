@@ -10,6 +10,7 @@ import yaml
 
 import manyscale
 from manyscale.runner.cli import main
+from manyscale.runner.study import synthesis
 from manyscale.runner.study.content import load_study_content
 from manyscale.runner.study.targets import shipped_targets
 
@@ -48,7 +49,6 @@ def test_the_command_says_what_it_made(tmp_path, capsys):
         ({"target": "xeon-e5-2695"}, "has no node.gpu, whose kernels would be timed; name a machine with GPUs"),
         ({"target": "fermi-tbpoint"}, "the GPU has no node.gpu.matrix.rates.fp16: its tensor cores' peak"),
         ({"target": "a1000"}, "did you mean 'a100'"),
-        ({"dp": 2**20, "global_batch": 2**29}, "GB of memory, of"),
         ({"global_batch": 2**40}, "1099511627776 micro batches are more than"),
         ({"layers": 2**40}, "1099511627776 layers are more than"),
         ({"hidden": 2**40, "layers": 1}, "bytes of an operation exceed 64 bits"),
@@ -60,6 +60,12 @@ def test_bad_input_is_one_line(tmp_path, capsys, more, told):
     assert len(lines) == 1
     assert told in lines[0]
     assert not (tmp_path / "step").exists()
+
+
+def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(synthesis, "memory_bytes", lambda: 10_000)
+    with pytest.raises(manyscale.UserError, match=r"16 ranks of [0-9]+ operations need"):
+        manyscale.synthesise(target="a100", **SHAPE, dp=16)
 
 
 def test_a_study_makes_its_workload():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from manyscale.models.transformer.shape import Transformer
-from manyscale.models.transformer.times import Framework
+from manyscale.models.transformer.times import FITTED, Framework
 from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
 from manyscale.runner.run.calibration import training
@@ -68,6 +68,7 @@ def test_the_command_writes_a_machine_that_has_it(tmp_path, capsys):
     found = Framework.of(build_machine(content, "machine.yaml").node)
     figures = json.loads((tmp_path / "machine" / "calibration.json").read_text())
     assert found is not None
+    assert found.model_fields_set == FITTED
     assert found.matrix_efficiency == figures["framework"]["matrix_efficiency"]
     assert len(figures["steps"]) == len(steps()[::5])
 
