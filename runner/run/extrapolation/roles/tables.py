@@ -330,9 +330,11 @@ def _counts(grid: Grid, side: str, taken: _Rows, kind: np.ndarray, family: np.nd
     first_row = np.searchsorted(taken.rank, np.arange(grid.num_ranks))
     described = np.column_stack((workload.column("operations", "rank"), kind, family))[names]
     named = np.flatnonzero(names)
-    groups = _Groups(grid, [each.member_table(grid.layout) for each in grid.families.families], {})
+    tables = [each.member_table(grid.layout) for each in grid.families.families]
+    groups = _Groups(grid, tables, members_of(workload), {})
+    bounds_of = np.searchsorted(described[:, 0], np.arange(workload.num_ranks + 1))
     for rank, source in enumerate(grid.sources.rank.tolist()):
-        mine = named[described[:, 0] == source]
+        mine = named[bounds_of[source] : bounds_of[source + 1]]
         for this, index in np.unique(np.column_stack((kind[mine], family[mine])), axis=0).tolist():
             rows = mine[(kind[mine] == this) & (family[mine] == index)]
             group, member = groups.of(index, rank)
@@ -344,10 +346,12 @@ def _counts(grid: Grid, side: str, taken: _Rows, kind: np.ndarray, family: np.nd
 
 @dataclass(frozen=True)
 class _Groups:
-    """How communicators grew: ``members`` int32[communicators, members] per family, ``known`` what was asked for."""
+    """How communicators grew: ``members`` int32[communicators, members] per family, ``traced`` int32[members] per
+    traced communicator, ``known`` what was asked for."""
 
     grid: Grid
     members: list[np.ndarray]
+    traced: list[np.ndarray]
     known: dict[tuple[int, int], Grown]
 
     def of(self, index: int, rank: int) -> tuple[Grown, int]:
@@ -358,8 +362,7 @@ class _Groups:
         members = self.members[index][number]
         if (index, number) not in self.known:
             places = grid.sources.place[members]
-            traced = members_of(grid.workload)
             numbers = np.flatnonzero(grid.families.of_communicator == index).tolist()
-            ranks = next(traced[one] for one in numbers if places[0] in traced[one])
+            ranks = next(self.traced[one] for one in numbers if places[0] in self.traced[one])
             self.known[index, number] = grown(ranks.astype(np.int64), places)
         return self.known[index, number], int(np.searchsorted(members, rank))
