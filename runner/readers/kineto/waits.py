@@ -141,8 +141,9 @@ class _Finder:
     def stream(self, call: int, told: Args | None) -> None:
         calls = self.trace.calls
         begin, end = int(calls.begin[call]), int(calls.end[call])
-        stream = self.told_stream(told, told.stream) if told is not None else NOTHING
-        if told is None or stream not in self.streams:
+        if told is not None and _known(told.stream) >= 0:
+            stream = self.told_stream(told, told.stream)  # NOTHING of one that was given nothing
+        else:
             stream = self.current(int(calls.thread[call]), begin, end)
             self.found.inferred += 1
         if stream in self.streams:
@@ -172,7 +173,7 @@ class _Finder:
         """The last of what a stream that is told was given when the event of a wait was recorded, NOTHING if that
         orders nothing. Where the record is not known, the last that it was given before the wait, done by ``limit``."""
         calls, known = self.trace.calls, self.streams.get(stream)
-        record = self.call_of.get(number(told.recorded_by, -1), NOTHING)
+        record = self.call_of.get(_known(told.recorded_by), NOTHING)
         index = NOTHING
         if known is not None and record >= 0:
             index = known.last(int(calls.end[record]))
@@ -239,8 +240,12 @@ class _Finder:
         return {"stream": int(self.trace.stream[first]), "device": int(self.trace.device[first])}
 
     def told_stream(self, told: Args, stream: Any) -> int:
-        """The stream of a number that a wait tells, on the wait's device."""
-        return self.known.get((number(told.device, 0), number(stream, -1)), NOTHING)
+        """The stream of a number that a wait tells, on the wait's device, or else on the only one that has it."""
+        device, number_of = _known(told.device), _known(stream)
+        if device >= 0:
+            return self.known.get((device, number_of), NOTHING)
+        found = [at for (_, each), at in self.known.items() if each == number_of]
+        return found[0] if len(found) == 1 else NOTHING
 
     def wait(self, call: int, inside: int) -> None:
         """Of an event that is not told; see the module's docstring."""
@@ -333,15 +338,21 @@ class _Finder:
                 return
 
 
+def _known(value: Any) -> int:
+    """A number that a wait tells, or NOTHING: -1, which some versions write as one of 32 bits without a sign."""
+    found = number(value, -1)
+    return found if 0 <= found < 2**32 - 1 else NOTHING
+
+
 def _is_recorded(told: Args) -> bool:
     """Whether the trace tells the call that recorded the event of a wait: Kineto writes none, -1 or 0 where it knows
     none."""
-    return number(told.recorded_by, -1) > 0
+    return _known(told.recorded_by) > 0
 
 
 def _is_told(told: Args | None) -> TypeGuard[Args]:
     """Whether the trace tells the stream, or the record at least, of the event of a wait."""
-    return told is not None and (_is_recorded(told) or number(told.awaited_stream, -1) >= 0)
+    return told is not None and (_is_recorded(told) or _known(told.awaited_stream) >= 0)
 
 
 def _by_thread(given: Made, thread_of: np.ndarray, order: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:

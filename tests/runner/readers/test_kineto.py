@@ -203,21 +203,41 @@ def test_times_that_do_not_fit(tmp_path: Path, at: float, took: float) -> None:
         kineto.read(made.write(tmp_path / "a.json"))
 
 
-def test_an_event_whose_record_is_not_known(tmp_path: Path) -> None:
-    """Kineto writes -1 then; it is no number of a call. The thread goes on at 85, behind the second kernel."""
+@pytest.mark.parametrize("unknown", [-1, 2**32 - 1])
+def test_an_event_whose_record_is_not_known(tmp_path: Path, unknown: int) -> None:
+    """Kineto writes -1 then, with a sign or without; it is no number of a call. The thread goes on at 85, behind the
+    second kernel."""
     made = Recorded()
     made.launch(10, 17, 50)
     made.add("cuda_runtime", "cudaMalloc", 20, 5, MAIN)
     made.launch(30, 67, 13)
     awaited = made.call("cudaEventSynchronize", 60, 25)
-    made.add("cuda_sync", "Event Sync", 60, 25, -1, correlation=awaited, stream=-1, wait_on_stream=7,
-             wait_on_cuda_event_record_corr_id=-1)  # fmt: skip
+    made.add("cuda_sync", "Event Sync", 60, 25, -1, correlation=awaited, stream=-1, wait_on_stream=unknown,
+             wait_on_cuda_event_record_corr_id=unknown)  # fmt: skip
     found = kineto.read(made.write(tmp_path / "a.json"))
     assert [_G(each["kind"]).name for each in gpu_rows(found)] == [
         "launch", "launch", "record_event", "synchronize_event",
     ]  # fmt: skip
     assert gaps(found)[4] == 5  # the kernel ends at 80, the call at 85
     assert codes(found) == ["waits-inferred"]
+
+
+def test_a_stream_that_was_given_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    """A thread synchronises with stream 0, which is idle, then with stream 7 of GPU 3, of which the wait tells no
+    device: the kernel ends at 60, the call at 64."""
+    made = Recorded()
+    made.launch(10, 17, 43)
+    made.events[-1]["args"]["device"] = 3
+    for at, took, stream in ((20, 3, 0), (30, 34, 7)):
+        call = made.call("cudaStreamSynchronize", at, took)
+        made.add("cuda_sync", "Stream Sync", at, took, stream, correlation=call, stream=stream)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert [(each["kind"], each["stream"], each["device"]) for each in gpu_rows(found)] == [
+        (_G.launch, 7, 3),
+        (_G.synchronize_stream, 7, 3),
+    ]
+    assert codes(found) == []
+    assert gaps(found) == {0: 5, 1: 15, 2: 4}
 
 
 def test_a_stream_waits_for_a_stream_that_is_told_without_the_event(tmp_path: Path) -> None:
