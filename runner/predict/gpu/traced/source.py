@@ -172,7 +172,11 @@ class TracedSource(PhaseSource):
 
     @cached_property
     def _given(self) -> Given:
-        return self._case.shared.once(("given", *self._place), lambda: given_of(self._workload))
+        def make() -> Given:
+            found = given_of(self._workload)
+            return replace(found, launch=np.full_like(found.launch, -1))  # none goes by its instructions
+
+        return self._case.shared.once(("given by times", *self._place), make)
 
     @cached_property
     def _traced(self) -> Traced:
@@ -276,7 +280,10 @@ class TracedSource(PhaseSource):
             )
             found.append(changes("collectives-as-traced", text, count=known))
         elif self._takes_traced and known:
-            text = f"{known:,} of {count:,} collectives take traced times, behind the arrival of their last member"
+            text = (
+                f"{known:,} of {count:,} collectives take the times that they took on the network and the placement of "
+                "the trace, behind the arrival of their last member"
+            )
             found.append(informs("collectives-traced", text, count=known))
         elif not self._takes_traced:
             unpriced = int(np.count_nonzero(~self._is_priced))

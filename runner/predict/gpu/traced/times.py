@@ -55,6 +55,9 @@ def on_target(workload: Workload, given: Given, kernel: np.ndarray, duration_ps:
         shaped &= np.isfinite(roofline)
         takes = np.where(shaped, np.rint(np.where(shaped, roofline, 0.0)).astype(np.int64), takes)
         notes.append(_shaped(int(np.count_nonzero(shaped))))
+    if untimed := int(np.count_nonzero((given.kind == _G.launch) & (takes < 0))):
+        text = f"{untimed:,} launches take no time: neither their times nor their operations or bytes are known"
+        notes.append(changes("kernels-untimed", text, count=untimed, errs=Errs.short))
     unknown = [name for name in every if name not in gpu.names and gpu_named(name) is None]
     for name in every:
         if name in gpu.names or name in unknown:

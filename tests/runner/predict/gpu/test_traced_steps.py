@@ -301,13 +301,15 @@ def test_kernels_without_times_take_what_the_roofline_says(run):
     steps = Steps()
     steps.launch(0, -1, name="busy", precision="fp16", flops=1.25e12, moves=9e6)
     steps.launch(0, -1, name="moving", precision="fp16", flops=1.25e6, moves=9e9)
+    steps.launch(0, -1, name="unknown")
     last = steps.mark(0)
     steps.step(0, 0, last, last)
     result = run(steps)
     (busy,), (moving,) = (streams(result)[0, name] for name in ("busy", "moving"))
     assert busy[1] - busy[0] == pytest.approx(10_000, rel=0.02)
     assert moving[1] - moving[0] == pytest.approx(10_000, rel=0.02)
-    assert {"kernels-at-peak"} <= {note.code for note in result.notes}
+    counts = {note.code: note.count for note in result.notes}
+    assert (counts["kernels-at-peak"], counts["kernels-untimed"]) == (2, 1)
 
 
 @pytest.mark.theory
