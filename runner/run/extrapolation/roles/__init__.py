@@ -22,14 +22,15 @@ import numpy as np
 
 from manyscale.models.workload import MAX_RANKS, Workload, WorkloadError
 from manyscale.runner.errors import UserError
+from manyscale.runner.limits import memory_bytes
 from manyscale.runner.run.extrapolation.roles.families import Families, Span, find_families
 from manyscale.runner.run.extrapolation.roles.layout import WORDS, Layout, members_of, traced_layout
 from manyscale.runner.run.extrapolation.roles.report import notes
 from manyscale.runner.run.extrapolation.roles.result import Scaled
 from manyscale.runner.run.extrapolation.roles.sizes import sharded
-from manyscale.runner.run.extrapolation.roles.sources import find_sources, unmatched
+from manyscale.runner.run.extrapolation.roles.sources import Sources, find_sources, unmatched
 from manyscale.runner.run.extrapolation.roles.speeds import find_speeds, stragglers
-from manyscale.runner.run.extrapolation.roles.tables import Grid, tables
+from manyscale.runner.run.extrapolation.roles.tables import ROW_BYTES, Grid, tables
 from manyscale.runner.run.extrapolation.roles.wanted import Wanted
 
 _NOT_BY_DATA: Final = tuple(name for name in WORDS if name != "dp")  # dimensions that do not share an optimiser
@@ -42,6 +43,7 @@ def scaled(path: str, workload: Workload, wanted: Wanted) -> Scaled:
     layout = _layout(traced, wanted)
     families = find_families(workload, traced, layout, path)
     sources = find_sources(workload, traced, layout, families, wanted.stand_ins, path)
+    _refuse_large(path, workload, sources)
     speeds = find_speeds(workload, sources, wanted.spread, wanted.seed)
     optimiser = _optimiser(workload, layout, families)
     keeps = np.array(
@@ -69,6 +71,16 @@ def _refuse(path: str, workload: Workload) -> None:
     for level, what in (("launches", "instructions of kernel launches"), ("tasks", "task instances")):
         if workload.tables[level].num_rows:
             raise UserError(f"{path}: has {what}, which more ranks do not share; give a trace of times alone")
+
+
+def _refuse_large(path: str, workload: Workload, sources: Sources) -> None:
+    operations = int(np.diff(workload.rank_offsets)[sources.rank].sum())
+    size, most = ROW_BYTES * operations, memory_bytes()
+    if most is not None and size > most:
+        raise UserError(
+            f"{path}: {len(sources.rank)} ranks of it have {operations} operations, which need {size / 1e9:.0f} GB of "
+            f"memory, of {most / 1e9:.0f} GB; choose smaller groups"
+        )
 
 
 def _layout(traced: Layout, wanted: Wanted) -> Layout:

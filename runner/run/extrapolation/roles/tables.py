@@ -1,7 +1,7 @@
 """The tables of a workload whose ranks take after traced ones.
 
 Rows of a rank are those of its source; what differs (ranks, partners, communicators, sizes, times) is computed for
-whole columns. Columns of one value share their memory. O(rows), some 150 bytes a row of operations.
+whole columns. Columns of one value share their memory. O(rows).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _COMMUNICATION: Final = int(GpuOperationKind.communication)
 _COMPUTE: Final = (int(PhaseKind.compute), int(PhaseKind.polled_compute))
 _PER_RANK: Final = ("steps", "traced_gpus", "dependencies", "iterations")
 _OF_THE_MODEL: Final = ("tp", "pp", "ep")  # dimensions that share the model among their ranks
+ROW_BYTES: Final = 150  # of all tables for an operation, about
 _AT_ONCE: Final = 1 << 20  # rows whose times are computed together
 
 

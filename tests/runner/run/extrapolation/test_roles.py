@@ -29,6 +29,7 @@ from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import kineto, workload_folder
 from manyscale.runner.readers.options import ReadOptions
+from manyscale.runner.run.extrapolation import roles
 from manyscale.runner.run.extrapolation.roles import scaled
 from manyscale.runner.run.extrapolation.roles.sizes import counts
 from manyscale.runner.run.extrapolation.roles.sizes import grown as grown_group
@@ -353,6 +354,13 @@ def test_an_uneven_all_to_all_keeps_its_bytes() -> None:
 def test_refused(step: Step, wanted: dict[str, Any], needle: str) -> None:
     with pytest.raises(UserError, match=needle):
         grown(replace(step).workload(), **wanted)
+
+
+def test_what_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """13 operations of each rank: 3 for each of 2 micro batches, and 7 more."""
+    monkeypatch.setattr(roles, "memory_bytes", lambda: 10_000)
+    with pytest.raises(UserError, match="trace: 64 ranks of it have 832 operations, which need"):
+        grown(Step(EIGHT).workload(), groups={"dp": 16})
 
 
 def test_groups_without_names_are_known_by_the_layout_of_the_trace() -> None:
