@@ -29,6 +29,7 @@ from manyscale.runner.readers.kineto.trace import Trace, trace_of
 NAME: Final = "kineto"
 _G: Final = GpuOperationKind
 _ONE_CLOCK_PS: Final = 50_000_000  # by which ends of a collective differ at ranks of one node at most, with its noise
+_MOST_RANKS: Final = 1 << 24
 _ONE_JOB_NS: Final = 3_600 * 10**9  # windows of a job's ranks are not further apart
 
 
@@ -90,6 +91,9 @@ def _ranked(traces: list[Trace]) -> tuple[list[tuple[int, Trace]], int]:
                 f"{trace.place}: is of rank {rank}, as {found[rank].place} is; give traces of one job and one window"
             )
         found[rank] = trace
+    if (most := max(world, max(found) + 1)) > _MOST_RANKS:
+        of = max(found.items())[1] if most > world else traces[0]
+        raise UserError(f"{of.place}: is of a job of {most} ranks; at most {_MOST_RANKS} can be")
     spans = [(trace.base_ns, trace.base_ns + (trace.end - trace.begin) // 1000, trace) for trace in found.values()]
     latest, earliest = max(spans, key=lambda each: each[0]), min(spans, key=lambda each: each[1])
     if latest[0] - earliest[1] > _ONE_JOB_NS:
@@ -97,7 +101,7 @@ def _ranked(traces: list[Trace]) -> tuple[list[tuple[int, Trace]], int]:
             f"{latest[2].place}: begins {(latest[0] - earliest[1]) / 3.6e12:.3g} h behind the end of "
             f"{earliest[2].place}; give traces of one job"
         )
-    return sorted(found.items()), max(world, max(found) + 1)
+    return sorted(found.items()), most
 
 
 def _member(rank: Rank, base_ns: int) -> Member:

@@ -19,7 +19,7 @@ from manyscale.runner.readers.kineto.rank import Rank
 from manyscale.runner.readers.kineto.trace import Trace
 
 _G: Final = GpuOperationKind
-RANK: Final = re.compile(r"(?:rank|worker|eg|et)[-_ ]?(\d+)", re.I)  # in names of files
+RANK: Final = re.compile(r"(?:rank|worker|(?<![a-z])e[gt])[-_ ]?(\d+)", re.I)  # in names of files, no "resnet_50"
 
 
 def hosts_of(path: Path, traces: Sequence[tuple[int, Trace]]) -> dict[int, HostTrace]:

@@ -344,6 +344,20 @@ def test_traces_of_different_jobs(tmp_path: Path, change, expected: str) -> None
         kineto.read(tmp_path)
 
 
+def test_ranks_by_the_names_of_files(tmp_path: Path) -> None:
+    """A model's name is no rank's: "resnet_50" is counted by its place; a time is no rank, either."""
+    for name in ("resnet_50", "resnet_101"):
+        made = Recorded()
+        made.head["distributedInfo"] = {}
+        made.launch(10, 17, 5)
+        made.write(tmp_path / f"{name}.json")
+    found = kineto.read(tmp_path)
+    assert (found.num_ranks, codes(found)) == (2, [])
+    made.write(tmp_path / "rank1695835535.json")
+    with pytest.raises(UserError, match=r"rank1695835535.json: is of a job of 1695835536 ranks; at most 16777216"):
+        kineto.read(tmp_path)
+
+
 def test_a_trace_that_was_cut(tmp_path: Path) -> None:
     whole = two_ranks(tmp_path) / "rank1.pt.trace.json"
     whole.write_bytes(whole.read_bytes()[:1500])
