@@ -23,6 +23,11 @@ NIC_RATIO = 0.96  # of a NIC's rate: NCCL's search counts 24 GB/s of 200 Gbit/s,
 _NATIVE_GB_S = {"volta": 25.0, "ampere": 25.0, "hopper": 25.0, "blackwell": 50.0}  # of an NVLink, data sheets
 
 
+def _gb_s(ps_per_byte: float, ratio: float = 1.0) -> float:
+    """Without the last digits: 15 GB/s carry a channel of 15 GB/s."""
+    return float(f"{1e3 / ps_per_byte * ratio:.12g}")
+
+
 @dataclass(frozen=True, eq=False)
 class Placement:
     """Where the members of a group stand. ``nodes`` distinct nodes, rising; per member ``gpu`` (of the machine),
@@ -123,16 +128,16 @@ class Fabric:
         link = self.nccl.nvlink
         if link is None or not link.link_ps_per_byte:
             return inf
-        return 1e3 / link.link_ps_per_byte * self.nvlink_ratio
+        return _gb_s(link.link_ps_per_byte, self.nvlink_ratio)
 
     @property
     def pci_gb_s(self) -> float:
-        return 1e3 / self.nccl.pci.ps_per_byte if self.nccl.pci.ps_per_byte else inf
+        return _gb_s(self.nccl.pci.ps_per_byte) if self.nccl.pci.ps_per_byte else inf
 
     @property
     def nic_gb_s(self) -> float:
         nics = self.nccl.nics
-        return 1e3 / nics.ps_per_byte if nics and nics.ps_per_byte else inf
+        return _gb_s(nics.ps_per_byte) if nics and nics.ps_per_byte else inf
 
     def link_name(self, link: int) -> str:
         """What a link is, for tables and messages."""

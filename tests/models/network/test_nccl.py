@@ -138,6 +138,9 @@ def test_channels_are_those_of_nccl() -> None:
     assert (group.ring.channels, group.ring.within, group.nvls.channels, group.nvls.within) == (12, 30, 8, 40)
     group = group_of(a100.placement(np.arange(16)), a100)
     assert (group.ring.channels, group.ring.between, group.tree.within) == (8, 24, 30)
+    even = fabric_of({**H100, "nics": {"count": 8, "bandwidth": "30 GB/s"}}, 2)  # which is one of the speeds
+    ring = group_of(even.placement(np.arange(16)), even).ring
+    assert (ring.channels, ring.between) == (8, 30)
 
 
 def test_double_binary_trees() -> None:
