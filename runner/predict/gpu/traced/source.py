@@ -315,7 +315,7 @@ class TracedSource(PhaseSource):
     def _unmeasured(self, count: int) -> list[Note]:
         """Where NCCL's formula alone says what collectives take."""
         nccl, machine = Nccl.of(self._case.machine.network), self._case.machine
-        over_nodes = self._workload.num_ranks > machine.node.num_gpus
+        over_nodes = self._workload.num_ranks > (self._case.study.mapping.ranks_per_node or machine.node.num_gpus)
         if nccl is None or any(table.nodes > 1 or not over_nodes for table in nccl.tables):
             return []
         text = (

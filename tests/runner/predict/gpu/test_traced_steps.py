@@ -272,6 +272,9 @@ def test_collectives_that_nobody_measured_are_told(run):
     for network, count in ((MEASURED, 0), (unmeasured, 1)):
         notes = run(reduced(40 * US), network=network, choice={"collectives": "model"}).notes
         assert [note.code for note in notes].count("collectives-unmeasured") == count
+    apart = {"nccl": {**MEASURED["nccl"], "nics": {"count": 4, "bandwidth": "25 GB/s"}}}  # measured within a node alone
+    notes = run(reduced(40 * US), network=apart, choice={"collectives": "model"}, mapping={"ranks_per_node": 1}).notes
+    assert [note.code for note in notes].count("collectives-unmeasured") == 1
 
 
 def test_collectives_that_the_network_sends_as_messages_are_told(run):
