@@ -17,6 +17,7 @@ from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.chakra.nodes import Node, RankNodes
 
 _MOST_BYTES: Final = 1 << 28  # of a file of groups
+ROOTED: Final = (OperationKind.bcast, OperationKind.reduce, OperationKind.gather, OperationKind.scatter)
 _WORDS: Final = {
     OperationKind.allreduce: "all-reduce", OperationKind.allgather: "all-gather", OperationKind.alltoall: "all-to-all",
     OperationKind.reduce_scatter: "reduce-scatter", OperationKind.bcast: "broadcast",
@@ -52,6 +53,11 @@ def groups_of(folder: Path, ranks: Sequence[RankNodes]) -> Groups:
                 inferred.append(name)
                 who = tuple(users)
             else:
+                if len(set(told)) < len(told):
+                    raise UserError(
+                        f"{ranks[user].file.path}: group {name!r} has a rank twice among its members {_listed(told)}; "
+                        "mend the trace, or the file of groups beside it"
+                    )
                 absent |= set(told) - place.keys()
                 who = tuple(place[rank] for rank in told if rank in place)
                 if user not in who:
@@ -82,12 +88,20 @@ def groups_of(folder: Path, ranks: Sequence[RankNodes]) -> Groups:
 
 
 def check_matches(ranks: Sequence[RankNodes], groups: Groups, collectives: Mapping[int, list[list[Node]]]) -> None:
-    """Raises UserError, with group, ranks and the first difference, where members do not make the same collectives.
+    """Raises UserError, with group, ranks and the first difference, where members do not make the same collectives, and
+    for roots that are no members.
     ``collectives``: of each communicator, those of each member in their order."""
     for number, of_members in collectives.items():
         members = groups.members[number - 1] if number else np.arange(len(ranks))
         name = f"group {groups.names[number - 1]!r}" if number else "all ranks"
         first = of_members[0]
+        for who, own in zip(members.tolist(), of_members, strict=True):
+            outside = next((node for node in own if node.collective in ROOTED and node.root >= len(members)), None)
+            if outside is not None:
+                raise UserError(
+                    f"{ranks[who].file.path}: {name}: node {outside.id} has root {outside.root}, but there are "
+                    f"{len(members)} members, numbered from 0 in the group; write the trace again"
+                )
         for who, own in zip(members.tolist()[1:], of_members[1:], strict=True):
             if [node.collective for node in own] == [node.collective for node in first]:
                 continue

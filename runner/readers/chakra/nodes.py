@@ -23,9 +23,10 @@ from manyscale.runner.readers.chakra.schemas import COLLECTIVE, COMPUTE, METADAT
 _MOST_MESSAGE: Final = 1 << 28  # bytes of a node: protobuf takes 2 GiB, but none is real
 _TRIED: Final = 64  # nodes by which the schema is told
 _MOST_NUMBER: Final = 2**63 - 1
+_MOST_AMOUNT: Final = 2.0**60  # bytes or operations of a node
 _NUMBERS: Final = ("comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "root_rank", "tensor_size", "num_ops",
                    "tid", "stream", "runtime", "communicator_id")  # fmt: skip
-_KNOWN: Final = frozenset((*_NUMBERS, "is_cpu_op", "pg_name", "op_type"))
+_KNOWN: Final = frozenset((*_NUMBERS, "is_cpu_op", "pg_name"))
 _OF_KERNEL: Final = (  # NCCL's kernels by their names, where a node tells no type
     ("allreduce", OperationKind.allreduce), ("all_reduce", OperationKind.allreduce),
     ("reducescatter", OperationKind.reduce_scatter), ("reduce_scatter", OperationKind.reduce_scatter),
@@ -35,7 +36,7 @@ _OF_KERNEL: Final = (  # NCCL's kernels by their names, where a node tells no ty
 )  # fmt: skip
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """A node. ``collective``: its kind, None for no collective, or one that tells none; ``lane``: its thread or stream,
     -1 where it tells none; ``group``: the name of its process group. Sizes are -1 where they are not told."""
@@ -82,6 +83,8 @@ def read_nodes(file: TraceFile) -> RankNodes:
         if node.id in seen:
             raise UserError(f"{file.path}: node {node.id} stands there twice; write the trace again")
         seen.add(node.id)
+    if sum(node.duration_ps for node in found.nodes) > MOST_PS:
+        raise UserError(f"{file.path}: the nodes take more than 53 days in all; write the trace again")
     return found
 
 
@@ -216,7 +219,7 @@ def _with_values(
     if not node.group and (number := _whole(values, "communicator_id", place, 0)):
         node.group = str(number)
     if node.type in (COLLECTIVE, SEND, RECEIVE):
-        node.size = _whole(values, "comm_size", place, -1)
+        node.size = _whole(values, "comm_size", place, -1, int(_MOST_AMOUNT))
         node.source, node.destination = (_whole(values, name, place, -1) for name in ("comm_src", "comm_dst"))
         node.tag = _whole(values, "comm_tag", place, 0) & 0x7FFFFFFF
         node.root = _whole(values, "root_rank", place, -1)
@@ -225,6 +228,8 @@ def _with_values(
         node.collective = collectives.get(number) if number >= 0 else _of_name(node.name)
         if number >= 0 and node.collective is None:
             raise UserError(f"{place}: node {node.id} is a collective of type {number}, which Chakra does not have")
+        if node.collective == OperationKind.barrier:
+            node.size = max(node.size, 0)
     elif node.type != COLLECTIVE:
         node.bytes = _number(values, "tensor_size", place)
         if node.type == COMPUTE:
@@ -237,18 +242,18 @@ def _of_name(name: str) -> OperationKind | None:
     return next((kind for word, kind in _OF_KERNEL if word in low), None)
 
 
-def _whole(values: Mapping[str, object], name: str, place: str, default: int) -> int:
+def _whole(values: Mapping[str, object], name: str, place: str, default: int, most: int = _MOST_NUMBER) -> int:
     value = values.get(name)
     if value is None:
         return default
     if isinstance(value, bool):
         return int(value)
-    return whole(value, place, name, -1, _MOST_NUMBER)
+    return whole(value, place, name, -1, most)
 
 
 def _number(values: Mapping[str, object], name: str, place: str) -> float:
     value = values.get(name)
-    return -1.0 if value is None else finite(value, place, name)
+    return -1.0 if value is None else finite(value, place, name, 0.0, _MOST_AMOUNT)
 
 
 def _is_true(value: object, place: str) -> bool:

@@ -14,7 +14,7 @@ from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.chakra import order as in_order
-from manyscale.runner.readers.chakra.groups import Groups
+from manyscale.runner.readers.chakra.groups import ROOTED, Groups
 from manyscale.runner.readers.chakra.nodes import Node, RankNodes, columns
 from manyscale.runner.readers.chakra.schemas import COLLECTIVE, COMPUTE, LOAD, RECEIVE, SEND, STORE
 from manyscale.runner.readers.stream_tables import RankRows, blank, rank_rows
@@ -30,7 +30,6 @@ _COPIES: Final = (
     (re.compile(r"memcpy (d(evice)?\s*to\s*d|dtod|p\s*to\s*p|ptop)", re.IGNORECASE), _G.copy_on_device),
     (re.compile(r"memset", re.IGNORECASE), _G.set),
 )
-_ROOTED: Final = (_K.bcast, _K.reduce, _K.gather, _K.scatter)
 _WAIT, _OWN, _COMPLETE, _TELL = range(4)  # order of the rows of one node
 
 
@@ -49,7 +48,7 @@ class Kernels:
 class Counts:
     """What is assumed of nodes, in numbers."""
 
-    zero: int = 0  # kernels that take 0 us
+    zero: int = 0  # kernels and copies that take 0 us
     twins: int = 0  # collectives of threads
     typeless: int = 0  # communications that tell no type, size or partner
     partnerless: int = 0  # messages whose partner has no trace
@@ -306,6 +305,9 @@ def _fill(
         if copy is not None:
             row["gpu_kind"] = int(copy)
             row["gpu_bytes"] = max(0, int(node.bytes))
+            if not node.duration_ps:
+                row["duration_ps"] = -1 if node.bytes > 0 else 0
+                counts.zero += node.bytes <= 0
             return
         row["kernel"] = kernels.of(node)
         is_shaped = node.flops >= 0 or node.bytes >= 0
@@ -328,7 +330,7 @@ def _fill(
         return
     communicator = groups.number.get((rank, node.group), 0)
     row["kind"], row["communicator"] = int(node.collective), communicator
-    if node.collective in _ROOTED:
+    if node.collective in ROOTED:
         counts.rootless += node.root < 0
         row["peer"] = max(node.root, 0)
 

@@ -159,8 +159,8 @@ def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]
         changes("streams-assumed", f"{counts.without_stream} nodes of GPUs name no stream: there is one for kernels, "
                 "one for each process group, and one to and one from each rank for messages",
                 count=counts.without_stream),
-        changes("kernels-of-no-time", f"{counts.zero} kernels take 0 us in the trace, which has whole microseconds",
-                count=counts.zero, errs=Errs.short),
+        changes("kernels-of-no-time", f"{counts.zero} kernels and copies take 0 us in the trace, which has whole "
+                "microseconds", count=counts.zero, errs=Errs.short),
         changes("kernels-by-shape", f"{counts.shaped} kernels have no times, but operations and bytes; where no name "
                 f"tells their precision, it is {_ASSUMED_PRECISION}", count=counts.shaped),
         changes("streams-joined", f"{counts.ordered} communications wait for the kernel that was launched before them, "

@@ -50,7 +50,8 @@ _MOST_ROWS: Final = 1 << 25  # of all ranks: some 6 GB
 
 @dataclass
 class _Rank:
-    """What each rank does: values of rows by name, in their order. ``kernels``: (name, ns) of passes."""
+    """What each rank does: values of rows by name, in their order. ``kernels``: rows of passes, by
+    name."""
 
     values: list[dict[str, int]] = field(default_factory=list)
     kernels: dict[str, int] = field(default_factory=dict)

@@ -318,6 +318,33 @@ def test_other_errors_are_one_line(tmp_path):
     assert "schemas 0.0.1, 0.0.4" in broken(tmp_path / "mixed", trace(*GRAPH), trace_1(*GRAPH))
 
 
+def test_numbers_that_cannot_be_are_one_line(tmp_path):
+    root = trace(collective(1, type=BROADCAST, root_rank=2))
+    assert "node 1 has root 2, but there are 2 members" in broken(tmp_path / "root", root, root)
+    path = write(tmp_path / "twice", *[trace(collective(1, pg_name="7"))] * 2)
+    (path / "t.json").write_text(json.dumps({"7": [0, 1, 1]}))
+    with pytest.raises(UserError, match="group '7' has a rank twice"):
+        chakra.read(path)
+    assert "tensor_size is" in broken(tmp_path / "bytes", trace(node(1, LOAD, tensor_size=2**63 - 1)))
+    assert "comm_size is" in broken(tmp_path / "size", trace(collective(1, size=2**63 - 1)))
+    long = [gpu(each, micros=3 * 10**12) for each in (1, 2, 3)]
+    assert "more than 53 days in all" in broken(tmp_path / "time", trace(*long))
+
+
+def test_barriers_need_no_size(tmp_path):
+    rank = trace(node(1, COLLECTIVE, is_cpu_op=False, comm_type=9))
+    assert given(chakra.read(write(tmp_path, rank, rank)))[0]["call"] == "barrier"
+
+
+def test_copies_without_times_take_those_of_their_bytes(tmp_path):
+    name = "Memcpy HtoD (Pageable -> Device)"
+    nodes = (gpu(1, micros=0, name=name), node(2, COMPUTE, 1, name=name, is_cpu_op=False, stream=7, tensor_size=64))
+    workload = chakra.read(write(tmp_path, trace(*nodes)))
+    rows = [row for row in given(workload) if row["kind"] == "copy_to_device"]
+    assert [(row["bytes"], row["duration_ps"]) for row in rows] == [(0, 0), (64, -1)]
+    assert [note.count for note in workload.notes if note.code == "kernels-of-no-time"] == [1]
+
+
 def test_lanes_run_in_the_order_of_their_nodes():
     """A wait is left out only where a lane's order, or an earlier wait, says the same."""
     from manyscale.runner.readers.chakra.order import needed
