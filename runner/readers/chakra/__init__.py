@@ -4,7 +4,7 @@ with the groups' members as ASTRA-sim reads them in a JSON file beside, or one f
 
 A trace is a graph of nodes per rank. What of it becomes what, and what is assumed, says ``reader.py``.
 
-Memory: some 300 B a node of one rank, 150 B an operation, and one file.
+Memory: some 800 B a node of all ranks, with its operations.
 """
 
 from __future__ import annotations

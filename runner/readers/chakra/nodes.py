@@ -311,5 +311,5 @@ def columns(nodes: list[Node]) -> dict[str, np.ndarray]:
         "type": np.array([node.type for node in nodes], np.int64),
         "first_parent": np.concatenate(([0], np.cumsum([len(each) for each in parents]))).astype(np.int64),
         "parent": np.array([one for each in parents for one in each], np.int64),
-        "missing": np.array([len(set(node.parents) - index.keys()) for node in nodes], np.int64),
+        "missing": np.array([sum(one not in index for one in set(node.parents)) for node in nodes], np.int64),
     }
