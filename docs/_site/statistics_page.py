@@ -35,7 +35,7 @@ _TITLES: Final = {
     "application": "The application", "network": "The network", "node": "Cores and memory inside nodes",
     "intervals": "Programs from their intervals", "gpu": "GPUs", "sampling": "Sampling", "memory": "Memory profiles",
     "size": "Predictions at other input sizes", "notes": "Notes",
-    "step": "Steps of training", "group": "Groups of GPUs in a step",
+    "step": "Steps of training", "step_path": "The critical path of steps", "group": "Groups of GPUs in a step",
     "nccl": "Collectives of NCCL, where their times were traced",
     "cores": "Cores, where two runs are compared", "critical_path": "The critical path, where two runs are compared",
 }  # fmt: skip
