@@ -52,6 +52,7 @@ def _executed(program: str, arguments: Sequence[str], kernels: Path) -> int:
     sys.dont_write_bytecode = True  # a module that changes within a second would be taken for what it was
     config.CACHE_DIR = str(kernels)
     compiled.folder.cache_clear()
+    compiled._remove_unused.cache_clear()  # once in a process
     warnings.resetwarnings()  # a test's are errors
     faulthandler.disable()  # it would print where the test run does
     status = 0

@@ -72,6 +72,8 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
     (
         "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070",
         "run --workload {data}/chakra/pair --target dgx-h100",
+        "run dlrm-8",
+        "run dlrm-8 --model network=flow --set gpu.collectives=model",
         "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070 --model network=flow",
         "run --workload {data}/gpu/two-streams/kernelslist.g --target rtx3070 --model network=dimemas",
     ),
