@@ -29,13 +29,13 @@ pytestmark = [
     pytest.mark.bench,
     pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces"),
 ]
-BOUND = 0.7  # of the least that was measured, at loads of 8 to 14
+BOUND = 0.7  # of the least that was measured, at loads of 8 to 14, or less on an idle machine
 
 
 @pytest.mark.parametrize(("folder", "launch", "rounds", "least_first", "least_further"), [
     ("misc/rodinia-b+tree-128-1000", 1, 50, 9, 60), ("bfs", 9, 30, 7.5, 52),
     ("misc/simple-trace-example", 1, 40, 10, 70), ("misc/simple-trace-example", 1, 100, 13, 82),
-    ("misc/simtune-ffmakernel-4096-16", 1, 24, 17, 77),
+    ("misc/simtune-ffmakernel-4096-16", 1, 24, 12, 60),
 ])  # fmt: skip
 def test_against_the_cycle_level_model(
     folder: str, launch: int, rounds: int, least_first: float, least_further: float
