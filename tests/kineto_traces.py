@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from manyscale.models.workload import Workload
+
 MAIN, BACKWARD = 70, 71  # threads
 
 
@@ -93,3 +95,21 @@ def two_ranks(folder: Path) -> Path:
                   "gpu_memcpy", bytes=4)  # fmt: skip
         made.write(folder / f"rank{rank}.pt.trace.json")
     return folder
+
+
+def gpu_rows(workload: Workload, *kinds: int) -> list[dict[str, int]]:
+    rows = workload.tables["gpu_operations"].to_pylist()
+    return [each for each in rows if not kinds or each["kind"] in kinds]
+
+
+def gaps(workload: Workload, rank: int = 0) -> dict[int, float]:
+    """Compute before operations of a rank, us."""
+    found: dict[int, float] = {}
+    for each in workload.tables["phases"].to_pylist():
+        if each["rank"] == rank and each["kind"] == 0:
+            found[each["operation_id"]] = found.get(each["operation_id"], 0) + each["duration_ps"] / 1_000_000
+    return found
+
+
+def codes(workload: Workload) -> list[str]:
+    return [note.code for note in workload.notes]

@@ -4,8 +4,8 @@
 takes. ``schedule``: the order of a pipeline stage's passes. ``rows``: operations of a rank of a stage. ``step``: the
 workload.
 
-Sources: Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM" (SC 2021):
-tensor, pipeline and data parallelism, 1F1B and interleaved schedules, parameters (eq. 2) and operations (eq. 3).
-Korthikanti et al., "Reducing activation recomputation in large transformer models" (2022): sequence parallelism,
-selective recomputation, memory of activations (eq. 1 to 6). Rajbhandari et al., "ZeRO" (SC 2020): sharded states.
+Sources: Narayanan et al., SC 2021 (arXiv:2104.04473): tensor, pipeline and data parallelism, 1F1B and interleaved
+schedules, parameters (eq. 2) and operations (eq. 3). Korthikanti et al., "Reducing activation recomputation in large
+transformer models" (2022): sequence parallelism, selective recomputation, memory of activations (eq. 1 to 6).
+Rajbhandari et al., "ZeRO" (SC 2020): sharded states.
 """
