@@ -222,10 +222,12 @@ RULES: Final[dict[str, Rules]] = {
             Values("last_operation_id", 0, "operations", per_rank=True),
         ),
     ),
+    "measured_steps": Rules(("rank", "step"), is_unique=True, values=(Values("start_ps"),)),
 }
 _ENDS: Final = {  # (first, last) columns of spans whose end must not lie before their beginning
     "measured": (("start_ps", "end_ps"),),
     "steps": (("first_operation_id", "last_operation_id"),),
+    "measured_steps": (("start_ps", "end_ps"),),
     "iterations": (("first_operation_id", "end_operation_id"), ("first_event_id", "end_event_id")),
     "task_stacks": (("first_address", "end_address"),),
     "stack_units": (("start_ps", "end_ps"),),

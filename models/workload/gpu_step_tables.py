@@ -11,6 +11,9 @@ steps that were made from the shape of a model.
 ``steps``
     Steps of ranks: a step begins when operation ``first_operation_id`` has ended and ends when ``last_operation_id``
     has; both are ``other`` and stand in the rank's first thread.
+``measured_steps``
+    When steps began and ended where they were traced, from the begin of the first rank's record: what predicted steps
+    are compared with. A step of which the trace does not tell it has no row.
 ``trained_models``
     What a step does to a model, one row per model that the ranks train: its parameters, the tokens of a step and the
     floating-point operations that these ask for (``flops``; what is recomputed to save memory is none of them): what a
@@ -57,6 +60,14 @@ STEPS_SCHEMA: Final = pa.schema(
         pa.field("last_operation_id", pa.int32(), nullable=False),
     ]
 )
+MEASURED_STEPS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("step", pa.int32(), nullable=False),  # as in steps
+        pa.field("start_ps", pa.int64(), nullable=False),
+        pa.field("end_ps", pa.int64(), nullable=False),
+    ]
+)
 TRAINED_MODELS_SCHEMA: Final = pa.schema(
     [
         pa.field("model_name", pa.string(), nullable=False),
@@ -71,6 +82,7 @@ SCHEMAS: Final = {
     "traced_gpus": TRACED_GPUS_SCHEMA,
     "groups": GROUPS_SCHEMA,
     "steps": STEPS_SCHEMA,
+    "measured_steps": MEASURED_STEPS_SCHEMA,
     "trained_models": TRAINED_MODELS_SCHEMA,
 }
 

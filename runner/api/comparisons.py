@@ -20,6 +20,7 @@ from manyscale.runner.report.text import duration, percent, signed_duration
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.questions import compare as comparing
+from manyscale.runner.run.questions.measured_steps import StepErrors, errors
 from manyscale.runner.run.questions.pop import pop_table, run_efficiencies, scaled
 from manyscale.runner.storage.address import located
 from manyscale.runner.study.targets import target_named
@@ -44,8 +45,15 @@ class CompareResult(Answer):
     def title(self) -> str:
         return f"A: {self.a}; B: {self.b}"
 
+    @property
+    def step_errors(self) -> StepErrors | None:
+        """How far the steps of B are from those of A, where both have the same; else None."""
+        return errors(self.differences)
+
     def facts(self) -> Mapping[str, str]:
         found = {}
+        if (steps := self.step_errors) is not None:
+            found[f"{steps.count} steps"] = steps.text
         for row in self.differences.to_pylist():
             if row["group"] == "figure" and row["item"] == "makespan" and row["difference"] is not None:
                 found["makespan"] = f"{duration(row['a'])}, {duration(row['b'])}: {signed_duration(row['difference'])}"
@@ -55,9 +63,10 @@ class CompareResult(Answer):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """Both names, notes, and all rows of the table."""
+        """Both names, notes, all rows of the table, and how far steps are apart (``step_errors``)."""
         notes = [asdict(note) for note in self.notes]
-        return {"a": self.a, "b": self.b, "notes": notes, "rows": self.differences.to_pylist()}
+        steps = {} if self.step_errors is None else {"step_errors": asdict(self.step_errors)}
+        return {"a": self.a, "b": self.b, "notes": notes, **steps, "rows": self.differences.to_pylist()}
 
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
         return {"differences": lambda: self.differences}
@@ -112,7 +121,7 @@ class PopResult(Answer):
 
 def compare(
     a: RunLike,
-    b: RunLike,
+    b: RunLike | None = None,
     output: Output = None,
     *,
     format: str = "auto",
@@ -121,11 +130,12 @@ def compare(
     accept: Collection[str] = (),
     strict: bool = False,
 ) -> CompareResult:
-    """Where two runs differ: run directories, results, or traces with measured times (in ``format``). ``output``: a
-    folder for the table and, with ``report``, a page. Raises UserError for what is neither, and for notes that refuse
-    the numbers."""
+    """Where two runs differ: run directories, results, or traces with measured times (in ``format``). Without ``b`` the
+    run ``a`` is compared with what its own trace measured, which then is side A. ``output``: a folder for the table
+    and, with ``report``, a page. Raises UserError for what is neither, and for notes that refuse the numbers."""
     folder = cache_folder(cache)
-    one, other = (_side(each, format, folder) for each in (a, b))
+    one = _side(a, format, folder)
+    one, other = (comparing.measured_of(one), one) if b is None else (one, _side(b, format, folder))
     table, notes = comparing.compare(one, other)
     admit(notes, accept, strict=strict)
     found = CompareResult(one.name, other.name, (one.num_ranks, other.num_ranks), table, tuple(notes), report)

@@ -23,7 +23,9 @@ from manyscale.runner.cli.options import (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="run directory, or a trace with measured times")
-    parser.add_argument("b", metavar="B", help="run directory, or a trace with measured times")
+    parser.add_argument(
+        "b", metavar="B", nargs="?", help="the other; without it A, a run, is compared with what its trace measured"
+    )
     add_table_output(parser, "differences.parquet and their page (report.html)")
     add_report(parser)
     add_json(parser)
@@ -47,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
     ranks = [f", {each} ranks" if has_ranks else "" for each in found.num_ranks]
     print(f"A: {found.a}{ranks[0]}\nB: {found.b}{ranks[1]}; differences are B - A")
     _print(found.differences.to_pylist(), options.top)
+    if found.step_errors is not None:
+        print(f"{found.step_errors.count} steps: {found.step_errors.text}")
     if found.directory is not None:
         print(f"\nresults: {at(found.directory)}")
     print_notes(found.notes)

@@ -24,7 +24,7 @@ from manyscale.models.workload import (
     PhaseKind,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.models.workload.gpu_step_tables import GROUPS_SCHEMA, KERNELS_SCHEMA, STEPS_SCHEMA
+from manyscale.models.workload.gpu_step_tables import GROUPS_SCHEMA, KERNELS_SCHEMA, MEASURED_STEPS_SCHEMA, STEPS_SCHEMA
 from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA
 
 NO_GPU: Final = -1  # gpu_kind of what is the host's own
@@ -111,6 +111,18 @@ def steps_table(rank: np.ndarray, step: np.ndarray, first: np.ndarray, last: np.
     """``steps`` from int columns."""
     columns = [to_arrow(np.asarray(each).astype(np.int32)) for each in (rank, step, first, last)]
     return pa.Table.from_arrays(columns, schema=STEPS_SCHEMA)
+
+
+def measured_steps_table(
+    rank: Sequence[int], step: Sequence[int], start_ps: Sequence[int], end_ps: Sequence[int]
+) -> pa.Table:
+    """``measured_steps``."""
+    columns = [np.array(each, np.int64) for each in (rank, step, start_ps, end_ps)]
+    return pa.Table.from_arrays(
+        [to_arrow(each.astype(field.type.to_pandas_dtype()))
+         for each, field in zip(columns, MEASURED_STEPS_SCHEMA, strict=True)],
+        schema=MEASURED_STEPS_SCHEMA,
+    )  # fmt: skip
 
 
 def _operations(rank: np.ndarray, rows: np.ndarray) -> pa.Table:

@@ -22,6 +22,7 @@ from manyscale.runner.report.text import (
 )
 from manyscale.runner.report.text import table as html_table
 from manyscale.runner.run.questions.compare import TITLES
+from manyscale.runner.run.questions.measured_steps import StepErrors, errors
 
 MOST_ROWS: Final = 25  # of a group
 _WHOLE: Final = ("figure", "gpu")  # groups of which all rows are shown
@@ -32,7 +33,7 @@ def page(table: pa.Table, a: str, b: str, notes: Sequence[Note] = ()) -> str:
     ``b``: names of the runs. Equal tables give equal text."""
     rows = table.to_pylist()
     made = Page("Comparison of two runs", f"A: {a}. B: {b}. Differences are B - A.")
-    made.add("", _cards(rows), notes_html(notes))
+    made.add("", _cards(rows, errors(table)), notes_html(notes))
     figure = figures.compare(table)
     if figure["data"]:
         chart = made.chart("differences", "figure", figure["layout"]["height"], figure, "differences of the two runs")
@@ -55,15 +56,19 @@ def page(table: pa.Table, a: str, b: str, notes: Sequence[Note] = ()) -> str:
     return made.html()
 
 
-def _cards(rows: Sequence[dict[str, Any]]) -> str:
+def _cards(rows: Sequence[dict[str, Any]], steps: StepErrors | None) -> str:
     time = next((row for row in rows if row["group"] == "figure" and row["item"] == "makespan"), None)
+    of_steps = [] if steps is None else [
+        ("Steps", f"{steps.mean:.2%}", f"mean of |B / A - 1|, {steps.count} steps"),
+        ("Largest", f"{steps.worst:+.2%}", f"of A: {steps.worst_step}"),
+    ]  # fmt: skip
     if time is None:
-        return ""
+        return cards_html(of_steps, first="") if of_steps else ""
     cards = [(name, "-" if time[key] is None else duration(time[key]), "") for name, key in (("A", "a"), ("B", "b"))]
     if time["difference"] is not None:
         share = f"{signed_percent(100 * time['difference'] / time['a'])} of A" if time["a"] else ""
         cards.append(("B - A", signed_duration(time["difference"]), share))
-    return cards_html(cards, first="")
+    return cards_html([*cards, *of_steps], first="")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from manyscale.runner.storage.address import is_url, origin
 from manyscale.runner.storage.directories import fetched_trace
 from manyscale.runner.study.workload import WorkloadChoice
 
-READ_VERSION = 9  # raised when a reader's result changes
+READ_VERSION = 10  # raised when a reader's result changes
 
 
 def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:

@@ -15,7 +15,8 @@ What becomes of nodes
   rank: for an all-gather its part, for a reduce-scatter and an all-to-all the whole (as ASTRA-sim counts).
 - Memory nodes are copies between the host and the GPU.
 - ``num_ops`` and ``tensor_size`` of kernels are their operations, of bf16 by assumption, and the bytes that they move.
-- Times are those of ``duration_micros``; starts decide an order only, as converters write 0.
+- Times are those of ``duration_micros``; starts decide an order only, as converters write 0. Where all nodes that take
+  time tell their starts, the step that was measured is from the first of these to the last end.
 - Linked traces lose what orders streams among each other: then collectives wait for the kernel that was launched before
   them, as in PyTorch, and nothing waits for a collective.
 
@@ -40,9 +41,17 @@ from manyscale.runner.readers.chakra.groups import Groups, check_matches, groups
 from manyscale.runner.readers.chakra.nodes import Node, RankNodes, read_nodes
 from manyscale.runner.readers.chakra.operations import Counts, Kernels, RankMade, rank_operations, with_sizes
 from manyscale.runner.readers.kineto.kernels import class_of, precision_of
-from manyscale.runner.readers.stream_tables import groups_table, kernels_table, steps_table, stream_tables
+from manyscale.runner.readers.stream_tables import (
+    groups_table,
+    kernels_table,
+    measured_steps_table,
+    steps_table,
+    stream_tables,
+)
 
 NAME: Final = "chakra"
+_US_PS: Final = 1_000_000
+_LONGEST_PS: Final = 10**18  # eleven days and a half
 _ASSUMED_PRECISION: Final = "bf16"  # as training runs
 
 
@@ -69,6 +78,7 @@ def read(path: Path) -> Workload:
     ranks = np.arange(len(made))
     last = np.array([len(each.rows.rows) - 1 for each in made])
     tables["steps"] = steps_table(ranks, np.zeros(len(made)), np.zeros(len(made)), last)
+    tables["measured_steps"] = _measured(traces)
     notes = [*groups.notes, *_notes(traces, counts, made), *_on_sizes(unequal)]
     return Workload(path.resolve().name.removesuffix(".et"), len(made), tables, tuple(notes), NAME)
 
@@ -84,6 +94,23 @@ def _files(path: Path) -> list[TraceFile]:
     if not files:
         raise UserError(f"{path}: no file is named as Chakra's traces are: NAME.RANK.et")
     return files
+
+
+def _measured(traces: Sequence[RankNodes]) -> pa.Table:
+    """Of ranks whose nodes all tell when they began (0 is none), on the clock of the earliest."""
+    found = []
+    for rank, trace in enumerate(traces):
+        timed = [node for node in trace.nodes if node.duration_ps > 0]
+        if timed and all(node.start > 0 for node in timed):
+            begins = [node.start * _US_PS for node in timed]
+            ends = (begin + node.duration_ps for begin, node in zip(begins, timed, strict=True))
+            found.append((rank, min(begins), max(ends)))
+    earliest = min((begin for _, begin, _ in found), default=0)
+    found = [each for each in found if each[2] - earliest < _LONGEST_PS]  # others are no times of one run
+    return measured_steps_table(
+        [rank for rank, *_ in found], [0] * len(found), [begin - earliest for _, begin, _ in found],
+        [end - earliest for *_, end in found],
+    )  # fmt: skip
 
 
 def _by_communicator(made: Sequence[RankMade], groups: Groups) -> dict[int, list[list[Node]]]:

@@ -58,7 +58,7 @@ def with_kernels(ranks: Sequence[Rank], begins: Sequence[int]) -> tuple[pa.Table
             own, thread=place[own.thread], at=np.where(own.at > -(2**62), own.at + shift, own.at),
             until=np.where(own.until > -(2**62), own.until + shift, own.until),
         )  # fmt: skip
-        found.append(RankRows(moved, kernel, {}, begin, _steps(rank), _gpus(rank)))
+        found.append(RankRows(moved, kernel, {}, begin, _steps(rank), _took(rank, shift), _gpus(rank)))
     names = [name for name, _ in numbers_of]
     shapes = np.array(work, np.float64).reshape(-1, 2)
     arrays = [
@@ -81,6 +81,14 @@ def _steps(rank: Rank) -> tuple[tuple[int, int, int], ...]:
         if step not in {each for each, *_ in found}:
             found.append((step, first, last))
     return tuple(found)
+
+
+def _took(rank: Rank, shift: int) -> dict[int, tuple[int, int]]:
+    """Begin and end of each step, the first of its number, on the clock of all ranks."""
+    found: dict[int, tuple[int, int]] = {}
+    for step, _, begin, end in rank.trace.steps:
+        found.setdefault(step, (begin + shift, end + shift))
+    return found
 
 
 def _gpus(rank: Rank) -> dict[int, str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from manyscale.models.workload import COLLECTIVES, COMMUNICATORS_SCHEMA, OPERATIONS_SCHEMA
 from manyscale.models.workload.columns import to_arrow, to_numpy
 
-_BY_RANK: Final = ("operations", "phases", "gpu_operations", "steps", "traced_gpus")
+_BY_RANK: Final = ("operations", "phases", "gpu_operations", "steps", "measured_steps", "traced_gpus")
 _COUNTS: Final = ("send_counts", "receive_counts")
 
 

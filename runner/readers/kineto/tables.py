@@ -21,7 +21,12 @@ from manyscale.models.workload import (
     PhaseKind,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.models.workload.gpu_step_tables import GROUPS_SCHEMA, STEPS_SCHEMA, TRACED_GPUS_SCHEMA
+from manyscale.models.workload.gpu_step_tables import (
+    GROUPS_SCHEMA,
+    MEASURED_STEPS_SCHEMA,
+    STEPS_SCHEMA,
+    TRACED_GPUS_SCHEMA,
+)
 from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA
 from manyscale.runner.readers.kineto.given import Rows
 from manyscale.runner.readers.kineto.said import Said
@@ -32,13 +37,15 @@ _K: Final = OperationKind
 @dataclass(frozen=True)
 class RankRows:
     """A rank: its ``rows`` in order, threads numbered from 0; the kernel of each (-1: none); what rows communicate;
-    ``begin`` of its records; rows of steps as (step, first, last); ``gpus`` by device."""
+    ``begin`` of its records; rows of steps as (step, first, last); ``took``: begin and end of each
+    step by its number; ``gpus`` by device."""
 
     rows: Rows
     kernel: np.ndarray
     said: dict[int, Said]
     begin: int
     steps: tuple[tuple[int, int, int], ...]
+    took: dict[int, tuple[int, int]]
     gpus: dict[int, str]
 
 
@@ -57,6 +64,8 @@ def tables_of(
         "groups": pa.Table.from_arrays([to_arrow(groups), text_array(list(names))], schema=GROUPS_SCHEMA),
         "steps": _table(STEPS_SCHEMA, [
             [rank, *step] for rank, each in enumerate(ranks) for step in sorted(each.steps)]),
+        "measured_steps": _table(MEASURED_STEPS_SCHEMA, [
+            [rank, step, *each.took[step]] for rank, each in enumerate(ranks) for step in sorted(each.took)]),
         "traced_gpus": _gpus(ranks),
     }  # fmt: skip
 

@@ -17,6 +17,7 @@ _BASE: Final = "base"
 _FIXED: Final = ("point_id", _WHAT, "makespan_seconds", "base_seconds", "change_seconds", "speedup")
 _TEXT: Final = {"textposition": "auto", "insidetextfont": {"color": "#ffffff"}, "outsidetextfont": {"color": "#1c2530"}}
 _GROUPS: Final = {
+    "step": "By step",
     "state": "By state",
     "critical path": "Critical path",
     "kernel": "By kernel",

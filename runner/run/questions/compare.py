@@ -1,5 +1,6 @@
 """Where two runs differ: predicted ones, or a predicted and the measured one that was traced.
 
+Traces of training steps tell when their steps were, and not when each operation: of these, steps alone are compared.
 Both sides are brought to one form (Side): states of every rank over time, figures, and the workload, by which time is
 ascribed to regions and calls. What a difference cannot be asked of (ranks one by one, if the numbers of ranks differ;
 the k-th call, if the ranks do not call the same) is left out, and a note says so.
@@ -26,6 +27,7 @@ from manyscale.runner.kernel_names import demangled, function_name
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.critical_path import time_by_kind
 from manyscale.runner.run.places import occurrence, places
+from manyscale.runner.run.questions import measured_steps
 from manyscale.runner.run.questions.efficiencies import of_trace
 from manyscale.runner.run.questions.factors import NAMES, THREAD, with_threads
 from manyscale.runner.run.results import RANKS_SCHEMA, STATES, ranks_table
@@ -37,6 +39,7 @@ from manyscale.runner.study.traces import read_workload
 MOST_VISITS: Final = 1_000  # those that differ most
 TITLES: Final = {  # of the groups, in their order
     "figure": "whole run",
+    measured_steps.GROUP: "by rank and step",
     "state": "by state (mean over ranks)",
     "critical path": "critical path, by kind",
     "gpu": "kernel launches",
@@ -62,7 +65,8 @@ SCHEMA: Final = pa.schema(
 class Side:
     """One of the runs. ``ranks`` follows RANKS_SCHEMA; ``figures`` are those of stats.json by name; ``workload`` is
     None if the trace is not there any more; ``path_ps``: the critical path by kind, or {}; ``launch_cycles``: of kernel
-    launches by their names, or {}."""
+    launches by their names, or {}; ``steps``: (rank, step, start_ps, end_ps), None without steps. What was measured of
+    steps alone has no ``ranks`` and no ``figures``."""
 
     name: str
     num_ranks: int
@@ -72,6 +76,11 @@ class Side:
     workload: Workload | None
     notes: tuple[Note, ...] = ()
     launch_cycles: Mapping[str, float] = field(default_factory=dict)
+    steps: pa.Table | None = None
+
+    @property
+    def has_steps_alone(self) -> bool:
+        return not self.ranks.num_rows and self.steps is not None
 
     @property
     def is_of_gpu(self) -> bool:
@@ -98,12 +107,14 @@ def load_run(directory: Path, cache: Path | None = None, *, with_workload: bool 
         num_ranks = int(figures["application.ranks"])
         launch_file = files / "timeline" / "launches.parquet"
         launches = _by_launch(pq.read_table(launch_file)) if launch_file.is_file() else {}
+        step_file = files / "timeline" / "steps.parquet"
+        steps = pq.read_table(step_file) if step_file.is_file() else None
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{directory}: is damaged ({reason}); write it again with run --resume -o DIR") from None
     workload, notes = _workload_of(files, cache) if with_workload else (None, ())
     states = _encoded(ranks, "state")
-    return Side(shown(directory), num_ranks, states, figures, path_ps, workload, (*told, *notes), launches)
+    return Side(shown(directory), num_ranks, states, figures, path_ps, workload, (*told, *notes), launches, steps)
 
 
 def _by_launch(launches: pa.Table) -> dict[str, float]:
@@ -147,15 +158,30 @@ def _workload_of(directory: Path, cache: Path | None) -> tuple[Workload | None, 
 
 def load_trace(path: Path, form: str = "auto", cache: Path | None = None) -> Side:
     """The measured run behind a trace. Raises UserError if the trace has no measured times."""
-    workload = read_workload(WorkloadChoice(path=str(path), format=form), cache)
+    return _measured(str(path), read_workload(WorkloadChoice(path=str(path), format=form), cache))
+
+
+def measured_of(run: Side) -> Side:
+    """What was measured where the run's workload was traced. Raises UserError if that is not known."""
+    if run.workload is None:
+        told = next((note.text for note in run.notes if note.code == "not-compared"), "its trace is not there any more")
+        raise UserError(f"{run.name}: {told}; name what it is compared with")
+    return _measured(f"{run.workload.name}, measured", run.workload)
+
+
+def _measured(name: str, workload: Workload) -> Side:
+    steps = measured_steps.measured(workload)
     if not workload.is_measured:
-        raise UserError(f"{path}: the trace does not say when its operations began and ended; compare runs instead")
+        if steps is None:
+            raise UserError(f"{name}: the trace does not say when its operations began and ended; compare runs instead")
+        nothing = RANKS_SCHEMA.empty_table()
+        return Side(name, workload.num_ranks, nothing, {}, {}, workload, workload.notes, steps=steps)
     start, end = workload.column("measured", "start_ps"), workload.column("measured", "end_ps")
     before = np.concatenate((np.zeros(1, np.int64), end[:-1]))
     offsets = workload.rank_offsets
     before[offsets[:-1][np.diff(offsets) > 0]] = 0
     ranks = ranks_table(workload, np.maximum(start - before, 0), end)
-    pop = of_trace(path, workload)
+    pop = of_trace(Path(name), workload)
     sent = workload.column("operations", "bytes")[workload.send_rows]
     figures = {
         "application.makespan": pop.run_time_ps / 1e12,
@@ -165,7 +191,7 @@ def load_trace(path: Path, form: str = "auto", cache: Path | None = None) -> Sid
     figures |= {
         f"application.{name}": float(value) for name in NAMES if (value := getattr(pop, name, None)) is not None
     }
-    return Side(str(path), workload.num_ranks, ranks, figures, {}, workload, workload.notes)
+    return Side(name, workload.num_ranks, ranks, figures, {}, workload, workload.notes, steps=steps)
 
 
 def compare(a: Side, b: Side) -> tuple[pa.Table, list[Note]]:
@@ -176,13 +202,19 @@ def compare(a: Side, b: Side) -> tuple[pa.Table, list[Note]]:
     are nothing but a GPU's are compared by launches and kernels alone.
     """
     notes = _notes_of_both(a, b)
+    steps, told = ([], []) if a.steps is None or b.steps is None else measured_steps.compared(a.steps, b.steps)
+    notes += told
+    if a.has_steps_alone or b.has_steps_alone:
+        if not steps:
+            raise UserError(f"{a.name}: has no step of a rank that {b.name} has, too; compare a run of this trace")
+        return pa.Table.from_pylist(steps, schema=SCHEMA), notes
     if a.is_of_gpu and b.is_of_gpu:
         rows = [each for each in _figures(a, b) if each["item"] == "makespan"]
         rows += _gpu_figures(a, b)
         rows += _group("kernel", _by_kernel(a), _by_kernel(b), "cycles")
         rows += _group("launch", a.launch_cycles, b.launch_cycles, "cycles")
         return pa.Table.from_pylist(rows, schema=SCHEMA), notes
-    rows = list(_figures(a, b))
+    rows = [*_figures(a, b), *steps]
     rows += _group("state", _by_state(a), _by_state(b), "s")
     if a.path_ps and b.path_ps:
         one, other = ({kind: time / 1e12 for kind, time in side.path_ps.items()} for side in (a, b))

@@ -142,6 +142,20 @@ def test_threads_launch_and_streams_keep_the_order_of_launches(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_step_was_measured_where_all_nodes_tell_when_they_began(tmp_path):
+    """Rank 0 from 100 us to 130 + 20, rank 1 from 104 to 160 + 5; of rank 2 one node tells no start, of rank 3 none."""
+    nodes = (((5, 100), (20, 130)), ((5, 104), (5, 160)), ((5, 110), (5, 0)), ((5, 0), (5, 0)))
+    content = [
+        trace(*(node(1 + at, COMPUTE, micros=took, start=begin) for at, (took, begin) in enumerate(each)))
+        for each in nodes
+    ]
+    workload = chakra.read(write(tmp_path, *content))
+    assert workload.tables["measured_steps"].to_pylist() == [
+        {"rank": 0, "step": 0, "start_ps": 0, "end_ps": 50 * US},
+        {"rank": 1, "step": 0, "start_ps": 4 * US, "end_ps": 65 * US},
+    ]
+
+
 def test_a_busy_stream_goes_on_with_what_was_launched_first(tmp_path):
     """While the first kernel runs two more are launched: 41, and behind it 40. Who waits for 41 goes on first."""
     nodes = (
