@@ -15,7 +15,7 @@ from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import standing
 from manyscale.runner.run.sweeps import finished, point_files
 from manyscale.runner.storage.address import located, located_or_none
-from manyscale.runner.storage.directories import fetch
+from manyscale.runner.storage.fetching import fetch
 
 if TYPE_CHECKING:
     import pyarrow as pa

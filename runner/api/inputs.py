@@ -12,7 +12,7 @@ from manyscale.runner import shipped
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.storage.address import is_url, located, refuse
-from manyscale.runner.storage.directories import fetched_trace
+from manyscale.runner.storage.fetching import fetched_trace
 from manyscale.runner.study import Study, WorkloadChoice, assign, load_study_content, parse_study, what_if
 from manyscale.runner.study import traces as study_traces
 

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     import threading
 
     from manyscale.runner.cache import default_cache
-    from manyscale.runner.storage.directories import fetch
+    from manyscale.runner.storage.fetching import fetch
     from manyscale.runner.view.runs import Runs
     from manyscale.runner.view.server import ViewServer
     from manyscale.runner.view.tiles import warm

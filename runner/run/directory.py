@@ -23,7 +23,8 @@ from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import Outcome
 from manyscale.runner.storage.address import origin, refuse
-from manyscale.runner.storage.directories import fetch, prepare, published
+from manyscale.runner.storage.fetching import fetch
+from manyscale.runner.storage.publishing import prepare, published
 from manyscale.runner.study import load_study_content
 from manyscale.runner.version import __version__
 

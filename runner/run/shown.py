@@ -6,7 +6,7 @@ draws with the script that all pages of the sweep share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,6 +72,12 @@ def records_of(rows: Mapping[str, int], num_ranks: int) -> int:
         of_ranks = of_ranks * MOST_CHOSEN // num_ranks
     of_gpus = sum(rows.get(name, 0) for name in _OF_GPUS if name != "launches" or not rows.get("gpu_streams"))
     return of_ranks + of_gpus
+
+
+def kinds_among(files: Iterable[str]) -> list[str]:
+    """Kinds of traces that are among files of these names."""
+    names = list(files)
+    return [kind for kind, begin in FILES.items() if any(name.startswith(begin) for name in names)]
 
 
 def is_built_in(name: str) -> bool:

@@ -38,7 +38,7 @@ from manyscale.runner.run.sweeps.resolved import resolved_point, resolved_study
 from manyscale.runner.run.sweeps.summaries import Summaries, Summary
 from manyscale.runner.run.sweeps.sweep_runs import SweepRun
 from manyscale.runner.storage import address, mirror
-from manyscale.runner.storage.directories import published
+from manyscale.runner.storage.publishing import published
 from manyscale.runner.study import Study, Sweep, parse_study, point_place
 from manyscale.runner.study.traces import read_workload, with_shipped
 
@@ -152,8 +152,8 @@ class _Asked:
         units = address.absolute(self.cache / "units")
         packs = number > point_files.MOST_WHOLE
         return Points(
-            self.sweep, self.workload, self.beside, {}, self.accept, options.strict, Path(), "", units, self.records,
-            shows, packs=packs, keeps=not packs, manifest=manifest, memory={"shared": self.shared},
+            self.sweep, self.workload, self.beside, {}, self.accept, options.strict, Path(), "", "", units,
+            self.records, shows, packs=packs, keeps=not packs, manifest=manifest, memory={"shared": self.shared},
         )  # fmt: skip
 
 
@@ -231,13 +231,13 @@ def _run_sweep(asked: _Asked) -> Run:
         chosen = choose_executor(options.executor, some, options.address, options.host, number - len(known))
     _check_limits(asked, chosen, number - len(known), packs=packs)
     if before is not None and (shows.report or shows.traces):
-        stay = sorted(known.keys() - set(options.shown_points))
-        _say(untraced.line(directory, address.shown(directory), stay, asked.workload.num_ranks, shows))
+        stay = [known[index] for index in sorted(known.keys() - set(options.shown_points))]
+        _say(untraced.line(directory, address.shown(directory), stay, shows))
     if before is None:
         directory = rundir.new_directory(options.output, asked.name, options.resume, publishes=True)
     command = rundir.read_manifest(directory)["command"] if before is not None else rundir.command_line()
     with (
-        published(directory),
+        published(directory) as claim,
         _attempt(asked, directory, resolved, is_new) as journal,
         closing(_executor(chosen, options)) as executor,
         standing.told(directory, options.progress) as now,
@@ -248,7 +248,7 @@ def _run_sweep(asked: _Asked) -> Run:
         now.shows(execution)
         with _marked(directory) as token, closing(before or FinishedPoints(directory, stamp)) as finished:
             points = replace(
-                points, known=asked.shared.of_files(), directory=directory.absolute(), token=token,
+                points, known=asked.shared.of_files(), directory=directory.absolute(), token=token, claim=claim,
                 manifest={**points.manifest, "command": command},
             )  # fmt: skip
             finished.begin()

@@ -43,7 +43,7 @@ class Lease:
     def __init__(self, target: Remote, folder: Path) -> None:
         self._target = target
         self._here = f"{CLAIM}{_of_folder(folder)}-"
-        self._name = f"{self._here}{uuid.uuid4().hex[:8]}"
+        self.claim = self._name = f"{self._here}{uuid.uuid4().hex[:8]}"
         self._content = f"{socket.gethostname()}, process {os.getpid()}".encode()
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -119,10 +119,7 @@ class Lease:
         if not self.is_lost and self._is_long_since(self._renewed):
             self.is_lost = self._target.entry(self._name) is None
         if self.is_lost:
-            raise UserError(
-                f"{self._target.address.url}: nothing was heard of this process for {OLD_SECONDS:.0f} s, and another "
-                "may have taken over; nothing more is written there; look at it with: manyscale status"
-            )
+            raise UserError(_lost(self._target, "this process"))
 
     def leave(self) -> None:
         """Give it back. Raises UserError."""
@@ -130,6 +127,19 @@ class Lease:
         self._thread.join()
         if not self.is_lost:
             self._target.remove(self._name)
+
+
+def check_claim(target: Remote, claim: str) -> None:
+    """Raises UserError where the process that put this claim has lost its lease, for processes that write for it."""
+    if target.entry(claim) is None:
+        raise UserError(_lost(target, "the process that writes the run"))
+
+
+def _lost(target: Remote, of: str) -> str:
+    return (
+        f"{target.address.url}: nothing was heard of {of} for {OLD_SECONDS:.0f} s, and another may have taken over; "
+        "nothing more is written there; look at it with: manyscale status"
+    )
 
 
 def _words(said: bytes) -> str:

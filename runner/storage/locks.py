@@ -46,7 +46,7 @@ def locked(root: Path, what: str, *, waits: bool = False) -> Iterator[bool]:
 @contextmanager
 def alone_in(directory: Path) -> Iterator[bool]:
     """Be the one process that writes a folder; False where another does. Where folders have no locks (on NFS) nobody is
-    kept away, and of a run that goes on this is told."""
+    kept away, which is told."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         is_mine = True
@@ -55,10 +55,9 @@ def alone_in(directory: Path) -> Iterator[bool]:
         except BlockingIOError:
             is_mine = False
         except OSError as error:
-            if (directory / "manifest.json").exists():
-                why = f"its file system has no locks of folders ({os.strerror(error.errno or 0)})"
-                line = f"{directory}: {why}; see that no other process goes on with this run"
-                print(f"manyscale: {line}", file=sys.stderr, flush=True)
+            why = f"its file system has no locks of folders ({os.strerror(error.errno or 0)})"
+            line = f"{directory}: {why}; see that no other process writes there before this one has ended"
+            print(f"manyscale: {line}", file=sys.stderr, flush=True)
         yield is_mine
     finally:
         os.close(folder)

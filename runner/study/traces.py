@@ -28,7 +28,7 @@ from manyscale.runner.readers.archive import guarded, is_tar, read_head, tar_mem
 from manyscale.runner.readers.workload_folder.layout import DETAIL, RAW, VERSION
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.storage.address import is_url, origin
-from manyscale.runner.storage.directories import fetched_trace
+from manyscale.runner.storage.fetching import fetched_trace
 from manyscale.runner.study.workload import WorkloadChoice
 
 READ_VERSION = 10  # raised when a reader's result changes

@@ -11,7 +11,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import study_runs
 from manyscale.runner.run.sweeps import point_files
-from manyscale.runner.storage.directories import published
+from manyscale.runner.storage.publishing import published
 
 
 def write_traces(directory: Path, kinds: Collection[str], cache: Path | None = None) -> list[Path]:

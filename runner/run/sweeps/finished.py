@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -20,16 +20,20 @@ NAME: Final = "points.jsonl"
 @dataclass(frozen=True)
 class Finished:
     """A point that is written. ``target``: the name of its machine; ``stamp``: of all that its files follow from beside
-    its number; ``files``: checksums by name."""
+    its number; ``files``: checksums by name; ``traces``: kinds of traces among what it left, packed or not;
+    ``records``: as many as traces of it hold (``shown.num_records``)."""
 
     index: int
     target: str
     stamp: str
     files: Mapping[str, str]
+    traces: Collection[str] = ()
+    records: int = 0
 
     def line(self) -> str:
         content: dict[str, Any] = {
-            "point": self.index, "target": self.target, "stamp": self.stamp, "files": dict(self.files)
+            "point": self.index, "target": self.target, "stamp": self.stamp, "files": dict(self.files),
+            "traces": list(self.traces), "records": self.records,
         }  # fmt: skip
         content["check"] = kept.checksum_of_text(json.dumps(content))
         return json.dumps(content) + "\n"
@@ -113,7 +117,8 @@ def _read(path: Path) -> list[Finished]:
             check = content.pop("check")
             if check != kept.checksum_of_text(json.dumps(content)):
                 raise ValueError(line)
-            found.append(Finished(content["point"], content["target"], content["stamp"], content["files"]))
+            told = content["files"], content.get("traces", ()), content.get("records", 0)  # once neither was told
+            found.append(Finished(content["point"], content["target"], content["stamp"], *told))
         except (ValueError, KeyError, TypeError, AttributeError):
             damaged += line.endswith("\n")  # the last one may have been cut short by whatever ended the run
     if damaged:

@@ -18,7 +18,7 @@ from typing import Final
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.storage.directories import fetch
+from manyscale.runner.storage.fetching import fetch
 
 MOST_WHOLE: Final = 100  # points of a sweep whose run directories are left as they are
 STATISTICS: Final = "stats.json"

@@ -30,11 +30,11 @@ from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import outputs, pipeline, rendered
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.results import Result
-from manyscale.runner.run.shown import Shown
+from manyscale.runner.run.shown import Shown, kinds_among, num_records
 from manyscale.runner.run.store import Store
 from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.run.sweeps.resolved import resolved_point
-from manyscale.runner.storage import address, directories, mirror
+from manyscale.runner.storage import address, mirror, publishing
 from manyscale.runner.study import Sweep, point_place
 
 KIND: Final = "points"
@@ -48,8 +48,9 @@ MOST_PROGRAMS: Final = 4
 @dataclass(frozen=True)
 class Points:
     """What all points of a sweep have in common, as workers get it. ``known``: what was read of files. ``directory``:
-    of the run, which a worker sees if its file ``token`` is there; ``units``: address of the store; ``records``: of
-    traces that earlier runs wrote. ``keeps``: results of all work units are kept, however quickly they were made."""
+    of the run, which a worker sees if its file ``token`` is there; ``claim``: the driver's to its address; ``units``:
+    address of the store; ``records``: of traces that earlier runs wrote. ``keeps``: results of all work units are kept,
+    however quickly they were made."""
 
     sweep: Sweep
     workload: Workload
@@ -59,6 +60,7 @@ class Points:
     strict: bool
     directory: Path
     token: str
+    claim: str
     units: str
     records: Path
     shows: Shown
@@ -92,9 +94,9 @@ class Points:
 
 
 def predict_points(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
-    """Points ``indices`` of the sweep. ``answer``: JSON; per point its number, the name of its target and the checksums
-    of its files, or what ``refused`` the first one that was; the outcomes of its work units; points that are ``left``
-    to the driver. Beside it ``stats/INDEX``, and ``file/INDEX/NAME`` where the run directory is not seen; bytes as
+    """Points ``indices`` of the sweep. ``answer``: JSON; per point its number, the name of its target and what there
+    is to tell of its files, or what ``refused`` the first one that was; the outcomes of its work units; points that are
+    ``left`` to the driver. Beside it ``stats/INDEX``, and ``file/INDEX/NAME`` where the run directory is not seen; bytes as
     uint8."""
     points: Points = inputs[INPUT]
     assembles = bool(parameters.get(ASSEMBLE))
@@ -179,17 +181,20 @@ def written(
     try:
         _write_all(points, simulated, result, filled, scratch, to if sees else None)
         files = point_files.read_folder(scratch)
+        traces = kinds_among(files)
         if points.packs:
             files = point_files.pack(files)
         if moves:
             point_files.move_folder(scratch, to)
         elif sees:
             point_files.write_files(to, files)
-        sees = sees and _is_published(to)
+        sees = sees and _is_published(to, points.claim)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     sums = point_files.checksums({name: content for name, content in files.items() if name != "manifest.json"})
-    entry = {"index": index, "target": result.machine.name, "files": sums}
+    entry = {
+        "index": index, "target": result.machine.name, "files": sums, "traces": traces, "records": num_records(result)
+    }  # fmt: skip
     arrays = {f"stats/{index}": _bytes(files[point_files.STATISTICS])}
     if not sees:
         arrays |= {f"file/{index}/{name}": _bytes(content) for name, content in files.items()}
@@ -210,10 +215,10 @@ def _sees_directory(points: Points) -> bool:
     return bool(points.memory[points.token])
 
 
-def _is_published(folder: Path) -> bool:
+def _is_published(folder: Path, claim: str) -> bool:
     """Whether a point that was written is where its folder is copied from; if not, its files travel."""
     try:
-        directories.publish_point(folder)
+        publishing.publish_point(folder, claim)
     except UserError:
         return False
     return True

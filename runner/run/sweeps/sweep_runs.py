@@ -22,7 +22,7 @@ from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.run.sweeps.finished import Finished, FinishedPoints
 from manyscale.runner.run.sweeps.point_units import ASSEMBLE, INPUT, KIND, Points, is_alone, written
 from manyscale.runner.run.sweeps.summaries import Summaries
-from manyscale.runner.storage import directories
+from manyscale.runner.storage import publishing
 
 T = TypeVar("T")
 VERSION: Final = 1  # of a unit of points
@@ -133,9 +133,10 @@ class SweepRun:
             if files:
                 folder = point_files.folder(self.points.directory, index)
                 point_files.write_files(folder, files)
-                directories.publish_point(folder)
+                publishing.publish_point(folder, self.points.claim)
             self.summaries.add(index, entry["target"], arrays[f"stats/{index}"].tobytes())
-            self.finished.add(Finished(index, entry["target"], self.stamp, entry["files"]))
+            told = entry["files"], entry["traces"], entry["records"]
+            self.finished.add(Finished(index, entry["target"], self.stamp, *told))
         self._tell()
 
     def _tell(self) -> None:

@@ -42,9 +42,9 @@ def on(cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     """``on(machine, command, ...)``: a command on a machine with a cache of that name."""
 
     def call(machine: str, *arguments: object) -> object:
-        from manyscale.runner.storage import directories
+        from manyscale.runner.storage import fetching
 
-        directories._fetched.clear()  # a process of its own has fetched nothing
+        fetching._fetched.clear()  # a process of its own has fetched nothing
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / machine))
         return cli(*arguments)
 

@@ -15,7 +15,7 @@ from threading import Barrier, Event, Lock
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.storage import directories, lease
+from manyscale.runner.storage import lease, publishing
 from manyscale.runner.storage.address import located
 from manyscale.runner.storage.lease import Lease
 from manyscale.runner.storage.remote import remote
@@ -60,7 +60,7 @@ def test_the_second_machine_is_refused_and_the_first_is_left_alone(
     assert on("one", *command).status == 0
     assert not claims(there)
     before = {path.name: path.stat().st_mtime_ns for path in there.iterdir()}
-    with directories.published(located(address)):
+    with publishing.published(located(address)):
         second = on("two", *command, "--resume")
         refused(second, f"{address}: another process writes there (", f", process {os.getpid()}); wait until")
         assert {path.name: path.stat().st_mtime_ns for path in there.iterdir() if path.name in before} == before
@@ -132,24 +132,71 @@ def test_of_many_that_begin_at_once_one_writes(of: Callable) -> None:
     assert (most, len(refusals)) == (1, number - 1)
 
 
-def test_who_lost_it_publishes_nothing_more(of: Callable, tmp_path: Path, private_cache: Path) -> None:
+def lose(there: Path) -> None:
+    """Another machine takes what this process holds, as if this one had been stopped."""
+    thread = next(each for each in threading.enumerate() if each.name == "lease")
+    while thread.is_alive():  # it may be about to put its claim again
+        for claim in claims(there):
+            (there / claim).unlink(missing_ok=True)
+        thread.join(0.001)
+    (there / f"{lease.CLAIM}of-another-machine").touch()
+
+
+def test_who_lost_it_publishes_nothing_more(tmp_path: Path, private_cache: Path) -> None:
     copy, there = located(f"file://{tmp_path}/bucket/run"), tmp_path / "bucket" / "run"
     copy.mkdir(parents=True)
 
     def write_while_it_is_taken() -> None:
-        with directories.published(copy):
+        with publishing.published(copy):
             (copy / "manifest.json").write_text('{"status": "complete"}')
-            thread = next(each for each in threading.enumerate() if each.name == "lease")
-            while thread.is_alive():  # it may be about to put it again
-                for claim in claims(there):
-                    (there / claim).unlink(missing_ok=True)
-                thread.join(0.001)
-            (there / of("two")._name).touch()
+            lose(there)
 
     with pytest.raises(UserError, match="another may have taken over; nothing more is written there"):
         write_while_it_is_taken()
     assert not (there / "manifest.json").exists()
     assert len(claims(there)) == 1
+
+
+@pytest.mark.parametrize("is_driver", [True, False], ids=["driver", "worker"])
+def test_points_are_published_only_while_it_is_held(
+    tmp_path: Path, private_cache: Path, is_driver: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a worker, too, which knows of its driver's claim by name alone."""
+    copy, there = located(f"file://{tmp_path}/bucket/run"), tmp_path / "bucket" / "run"
+    for point in ("0000", "0001"):
+        (copy / "points" / point).mkdir(parents=True)
+        (copy / "points" / point / "stats.json").write_text("{}")
+
+    def write_while_it_is_taken() -> None:
+        with publishing.published(copy) as claim, monkeypatch.context() as patch:
+            if not is_driver:
+                patch.setattr(publishing, "_leases", {})
+            publishing.publish_point(copy / "points" / "0000", claim)
+            lose(there)
+            publishing.publish_point(copy / "points" / "0001", claim)
+
+    who = "this process" if is_driver else "the process that writes the run"
+    with pytest.raises(UserError, match=f"nothing was heard of {who} for 30 s, and another may have taken over"):
+        write_while_it_is_taken()
+    assert [path.name for path in (there / "points").iterdir()] == ["0000"]
+
+
+def test_a_sweep_ends_with_one_line_where_it_is_lost(
+    on: Callable, refused: Callable, tmp_path: Path, write_trace: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_trace(RANKS, "trace")
+    (tmp_path / "study.yaml").write_text("workload: {path: trace}\ntarget: crossbar256\nsweep: {cpu_ratio: [1, 2]}\n")
+    address, there = f"file://{tmp_path}/bucket/run", tmp_path / "bucket" / "run"
+    publish = publishing.publish_point
+
+    def lost_before_the_second(folder: Path, claim: str) -> None:
+        if folder.name == "0001" and claim in claims(there):
+            lose(there)
+        publish(folder, claim)
+
+    monkeypatch.setattr(publishing, "publish_point", lost_before_the_second)
+    refused(on("one", "run", "study.yaml", "-o", address, "--no-report"), f"{address}: nothing was heard of this")
+    assert [path.name for path in (there / "points").iterdir()] == ["0000"]
 
 
 @pytest.fixture
@@ -201,7 +248,7 @@ def test_two_processes_do_not_write_one_folder(
     command = ["run", "--workload", "trace", "--target", "crossbar256", "-o", "out", "--no-report"]
     assert cli(*command).status == 0
     before = (tmp_path / "out" / "manifest.json").read_bytes()
-    with directories.published(Path("out")):
+    with publishing.published(Path("out")):
         refused(cli(*command, "--resume"), "out: another process writes there; wait, or name another folder with -o")
     assert (tmp_path / "out" / "manifest.json").read_bytes() == before
     assert cli(*command, "--resume").status == 0
@@ -217,8 +264,8 @@ def test_without_locks_one_line_says_so(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", has_none)
-    assert "locks" not in cli(*command, "-o", "out").err
-    told = cli(*command, "-o", "out", "--resume")
-    assert told.status == 0
-    assert "out: its file system has no locks of folders (No locks available); see that no other" in told.err
+    for more in ([], ["--resume"]):
+        told = cli(*command, "-o", "out", *more)
+        assert told.status == 0
+        assert "out: its file system has no locks of folders (No locks available); see that no other" in told.err
     refused(cli(*command, "-o", f"file://{tmp_path}/bucket"), "has no locks (No locks available)", "XDG_CACHE_HOME")

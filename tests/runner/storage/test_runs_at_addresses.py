@@ -14,7 +14,7 @@ import pytest
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.storage import directories
+from manyscale.runner.storage import fetching, publishing
 from manyscale.runner.storage import remote as objects
 from manyscale.runner.storage.address import located
 
@@ -70,7 +70,7 @@ def test_what_is_half_published_is_not_whole(
 
     with monkeypatch.context() as patch:
         patch.setattr(objects.Remote, "put", refuses)
-        patch.setattr(directories, "SECONDS_BETWEEN", 0.001)
+        patch.setattr(publishing, "SECONDS_BETWEEN", 0.001)
         refused(on("one", *command), f"{address}/timeline/ranks.parquet: cannot be written: it is full")
     manifest = tmp_path / "bucket" / "run" / "manifest.json"
     assert not manifest.exists() or json.loads(manifest.read_text())["status"] == "running"
@@ -81,19 +81,19 @@ def test_what_is_half_published_is_not_whole(
 def test_a_manifest_that_says_complete_is_the_last(
     tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directories, "SECONDS_BETWEEN", 0.001)
-    tick, round_ended = directories._Publication._tick, Event()
+    monkeypatch.setattr(publishing, "SECONDS_BETWEEN", 0.001)
+    tick, round_ended = publishing._Publication._tick, Event()
 
-    def ticked(self: directories._Publication) -> None:
+    def ticked(self: publishing._Publication) -> None:
         tick(self)
         round_ended.set()
 
-    monkeypatch.setattr(directories._Publication, "_tick", ticked)
+    monkeypatch.setattr(publishing._Publication, "_tick", ticked)
     copy, there = located(f"file://{tmp_path}/bucket/run"), tmp_path / "bucket" / "run"
     copy.mkdir(parents=True)
     (copy / "manifest.json").write_text('{"status": "complete"}')
     (copy / "units.jsonl").write_text('{"line": 1}\n')
-    with directories.published(copy):
+    with publishing.published(copy):
         assert round_ended.wait(60)
         assert list(there.glob("units.jsonl.parts/*"))
         assert not (there / "manifest.json").exists()
@@ -125,13 +125,13 @@ def test_who_only_reads_a_run_does_not_keep_it_from_being_written(
         return entries(self, below)
 
     def write() -> None:
-        with directories.published(copy):
+        with publishing.published(copy):
             pass
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(2) as threads:
         patch.setattr(objects.Remote, "entries", slow)
         patch.setattr(fcntl, "flock", comes)
-        threads.submit(directories.fetch, copy)
+        threads.submit(fetching.fetch, copy)
         assert begins.wait(10)
         threads.submit(write).result()
 

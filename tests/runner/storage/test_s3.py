@@ -19,7 +19,7 @@ import pytest
 from conftest import KEYS  # type: ignore[import-not-found]
 from refusing import nobody, refusing, silent
 
-from manyscale.runner.storage import directories, lease
+from manyscale.runner.storage import fetching, lease, publishing
 from manyscale.runner.storage import remote as objects
 from manyscale.runner.storage.address import located
 from manyscale.runner.storage.remote import remote
@@ -119,12 +119,12 @@ def test_a_sweep_that_was_killed_goes_on_elsewhere(
     assert on("calm", "run", study, "-o", "local", "--no-report").status == 0
     run = f"{bucket}/runs/sweep"
     code = (
-        "import os, signal, sys; from manyscale.runner.storage import directories; directories.SECONDS_BETWEEN = 0.02;"
-        "put = directories.publish_point; seen = []\n"
-        "def publish(folder):\n"
-        "    put(folder); seen.append(folder)\n"
+        "import os, signal, sys; from manyscale.runner.storage import publishing; publishing.SECONDS_BETWEEN = 0.02;"
+        "put = publishing.publish_point; seen = []\n"
+        "def publish(folder, claim):\n"
+        "    put(folder, claim); seen.append(folder)\n"
         "    if len(seen) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "directories.publish_point = publish\n"
+        "publishing.publish_point = publish\n"
         "from manyscale.runner.cli import main; main(sys.argv[1:])"
     )
     command = [sys.executable, "-c", code, "run", str(study), "-o", run, "--no-report", "--executor", "local"]
@@ -228,22 +228,22 @@ def test_commands_that_write_folders_alone_say_so(bucket: str, on: Callable, ref
 def test_a_run_is_read_while_it_is_written(bucket: str, on: Callable, monkeypatch, tmp_path: Path) -> None:
     """On the same machine the copy itself is read; elsewhere what has been published."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
-    monkeypatch.setattr(directories, "SECONDS_BETWEEN", 0.01)
+    monkeypatch.setattr(publishing, "SECONDS_BETWEEN", 0.01)
     copy = located(f"{bucket}/run")
     copy.mkdir(parents=True)
     (copy / "manifest.json").write_text("{}")
-    with directories.published(copy), (copy / "units.jsonl").open("a", buffering=1) as journal:
+    with publishing.published(copy), (copy / "units.jsonl").open("a", buffering=1) as journal:
         for number in range(3):
             journal.write(f'{{"line": {number}}}\n')
             while not any(f"000000{number}" in name or f"-00000{number}" in name for name in names(f"{bucket}/run")):
                 pass
         journal.write('{"line": cut')
         journal.flush()
-        directories.fetch(copy, again=True)
+        fetching.fetch(copy, again=True)
         assert (copy / "units.jsonl").read_text().endswith("cut"), "it is left as it is"
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two"))
         other = located(f"{bucket}/run")
-        directories.fetch(other, again=True)
+        fetching.fetch(other, again=True)
         assert (other / "units.jsonl").read_text() == '{"line": 0}\n{"line": 1}\n{"line": 2}\n'
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
 
@@ -256,7 +256,7 @@ def test_a_second_machine_does_not_write_the_same_run(
     monkeypatch.setattr(lease, "LOOK_SECONDS", 0.5)
     command = ["run", "lulesh-8", "-o", f"{bucket}/run", "--no-report"]
     assert on("one", *command).status == 0
-    with directories.published(located(f"{bucket}/run")):
+    with publishing.published(located(f"{bucket}/run")):
         refused(on("two", *command, "--resume"), f"{bucket}/run: another process writes there (", "wait until it has")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
     assert not remote(f"{bucket}/run").hidden(lease.CLAIM)

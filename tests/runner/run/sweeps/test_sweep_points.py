@@ -398,7 +398,7 @@ def test_a_hundred_thousand_points_are_planned_in_little_memory(workload_of_two:
     try:
         sweep = Sweep({"workload": {"path": "-"}, "target": "crossbar256", "sweep": axes}, "here", yes=True)
         points = point_units.Points(
-            sweep, workload_of_two, None, {}, frozenset(), False, Path(), "", "", Path(), Shown(), packs=True,
+            sweep, workload_of_two, None, {}, frozenset(), False, Path(), "", "", "", Path(), Shown(), packs=True,
             keeps=False, manifest={},
         )  # fmt: skip
         planned = sweep_runs.SweepRun(points, None, None, None, lambda *_: None, "stamp")  # type: ignore[arg-type]
