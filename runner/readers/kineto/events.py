@@ -1,9 +1,15 @@
 """Events of a Chrome trace by Kineto (PyTorch's profiler), as they stand in its JSON: only what is read of them is
-built, by msgspec. A file that is no JSON by the book (a number ``NaN``) is read by Python's own parser."""
+built, by msgspec. Numbers ``NaN``, which no JSON by the book has, are none.
+
+Times are us with three decimals, since 1970 or since ``baseTimeNanoseconds``. Of those since 1970 a number of 64 bits
+holds a quarter of a microsecond: they are kept as decimals.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -64,32 +70,49 @@ class Document(msgspec.Struct):
 
 
 _MOST: Final = 2**62
+_EXACT_US: Final = 2**43  # below, the nearest number of 64 bits tells nanoseconds
 _DOCUMENT: Final = msgspec.json.Decoder(Document)
 _LIST: Final = msgspec.json.Decoder(list[Event])
+_EXACT_DOCUMENT: Final = msgspec.json.Decoder(Document, float_hook=Decimal)
+_EXACT_LIST: Final = msgspec.json.Decoder(list[Event], float_hook=Decimal)
+_NO_NUMBER: Final = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|Infinity)(?=\s*[,\]}])")
 
 
 def decoded(content: bytes, place: str) -> Document:
     """A file's content. Raises UserError."""
     try:
-        if content.lstrip()[:1] == b"[":
-            return Document(_LIST.decode(content))
-        return _DOCUMENT.decode(content)
-    except msgspec.MsgspecError as error:
-        first: Exception = error
-    except UnicodeDecodeError as error:
+        return _decoded(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         first = error
     try:
-        found = json.loads(content.decode(errors="replace"), parse_constant=lambda _: None)
-        text = json.dumps({"traceEvents": found} if isinstance(found, list) else found, ensure_ascii=False)
-        return _DOCUMENT.decode(text.encode(errors="replace"))
-    except json.JSONDecodeError as error:
-        if error.pos >= len(content.rstrip()) - 1 or error.msg.startswith("Unterminated"):
-            raise UserError(
-                f"{place}: line {error.lineno}: the JSON ends in the middle; the trace was cut: export or copy it again"
-            ) from None
-        raise UserError(f"{place}: line {error.lineno}: is no JSON ({error.msg}); export the trace again") from None
+        return _decoded(_NO_NUMBER.sub(b"null", content.decode(errors="replace").encode()))
+    except msgspec.ValidationError:
+        raise UserError(f"{place}: is no trace of Kineto's ({first}); export it by torch.profiler") from None
     except (msgspec.MsgspecError, RecursionError):
-        raise UserError(f"{place}: is no trace of Kineto ({first}); export it by torch.profiler") from None
+        raise _no_json(content.decode(errors="replace"), place) from None
+
+
+def _decoded(content: bytes) -> Document:
+    is_list = content.lstrip()[:1] == b"["
+    found = Document(_LIST.decode(content)) if is_list else _DOCUMENT.decode(content)
+    if not any(type(each.ts) is float and abs(each.ts) >= _EXACT_US for each in found.traceEvents or ()):
+        return found
+    return Document(_EXACT_LIST.decode(content)) if is_list else _EXACT_DOCUMENT.decode(content)
+
+
+def _no_json(text: str, place: str) -> UserError:
+    """The one line for what is no JSON, with where it ends if it was cut."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated"):
+            why = "the JSON ends in the middle; the trace was cut: export or copy it again"
+        else:
+            why = f"is no JSON ({error.msg}); export the trace again"
+        return UserError(f"{place}: line {error.lineno}: {why}")
+    except (ValueError, RecursionError):
+        pass
+    return UserError(f"{place}: is no trace of Kineto's; export it by torch.profiler")
 
 
 def number(value: Any, otherwise: int) -> int:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from manyscale.runner.readers.kineto.calls import by_name, is_communication, kin
 from manyscale.runner.readers.kineto.events import Args, Document, Event, number
 
 _G: Final = GpuOperationKind
+_Number = int | float | Decimal  # of microseconds
 # categories over the versions of Kineto, in lower case
 _CALLS: Final = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver", "privateuse1_runtime")
 _KERNELS: Final = ("kernel", "concurrent_kernel")
@@ -97,7 +99,7 @@ def trace_of(document: Document, place: str) -> Trace:
     calls, given, operators, annotations, awaited = parts
     if not calls and not given and not operators and not annotations:
         raise UserError(f"{place}: has no events of operators, calls or kernels; record it with torch.profiler")
-    origin = math.floor(min(_time(each, place) for part in parts[:4] for each in part))
+    origin = min(math.floor(_time(each, place)) for part in parts[:4] for each in part)
     base_ns = number(document.baseTimeNanoseconds, 0) + origin * 1000
     table = _Names({}, {})
     info = document.distributedInfo if isinstance(document.distributedInfo, dict) else {}
@@ -157,24 +159,26 @@ def _gpus(properties: Any) -> dict[int, str]:
     return {number(each.get("id"), at): str(each.get("name", "")) for at, each in enumerate(found)}
 
 
-def _time(event: Event, place: str) -> int | float:
+def _time(event: Event, place: str) -> _Number:
     """When an event begins, us."""
     return _number(event, event.ts, "begins at", place)
 
 
-def _length(event: Event, place: str) -> int | float:
+def _length(event: Event, place: str) -> _Number:
     """How long an event takes, us."""
     return _number(event, 0 if event.dur is None else event.dur, "takes", place)
 
 
-def _number(event: Event, value: Any, what: str, place: str) -> int | float:
+def _number(event: Event, value: Any, what: str, place: str) -> _Number:
     if type(value) is int and abs(value) < _MOST_US:
         return value
+    found: int | float | Decimal
     try:
-        found = float(value)
-    except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not abs(found) < _MOST_US:
+        found = Decimal(value) if isinstance(value, str | Decimal) else float(value)
+        is_time = abs(float(found)) < _MOST_US
+    except (TypeError, ValueError, ArithmeticError):
+        is_time = False
+    if not is_time:
         raise UserError(f"{place}: an event {str(event.name)[:60]!r} {what} {value!r}, which is no time")
     return found
 
@@ -206,10 +210,12 @@ class _Names:
         return Spans(number_of[order], of_thread[order], begin[order], (begin + length)[order], args), order
 
 
-def _ps(values: list[int | float], origin: int, place: str) -> np.ndarray:
-    """Microseconds behind ``origin`` as ps: to the ns, where the trace has fractions (of times since 1970 in one number
-    of 64 bits: to a quarter of a microsecond). Raises UserError for more than ten days."""
-    found = (np.array(values) if values else np.zeros(0, np.int64)) - origin
+def _ps(values: list[_Number], origin: int, place: str) -> np.ndarray:
+    """Microseconds behind ``origin`` as ps, to the ns. Raises UserError for more than ten days."""
+    if any(type(each) is Decimal for each in values):
+        found = np.array([float(each - origin) for each in values])
+    else:
+        found = (np.array(values) if values else np.zeros(0, np.int64)) - origin
     if len(found) and float(found.max()) > _LONGEST_US:
         raise UserError(f"{place}: its events take {float(found.max()) / 8.64e10:.3g} days; is it one trace?")
     if found.dtype.kind == "i":

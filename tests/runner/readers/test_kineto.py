@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,25 @@ def test_a_rank_that_begins_later_sleeps_first(tmp_path: Path) -> None:
     phases = kineto.read(tmp_path).tables["phases"].to_pylist()
     own = [(each["rank"], each["operation_id"], each["kind"], each["duration_ps"] // _US) for each in phases]
     assert own == [(0, 0, 0, 15), (1, 0, 1, 30), (1, 0, 0, 15)]
+
+
+@pytest.mark.parametrize("quote", ["", '"'], ids=["number", "text"])
+@pytest.mark.parametrize("second", [1695835535, 4458676], ids=["since 1970", "since a base"])
+def test_nanoseconds_of_large_times(tmp_path: Path, second: int, quote: str) -> None:
+    """Us with three decimals, as Kineto writes them: of 1.7e15 us a number of 64 bits holds a quarter."""
+    made = Recorded()
+    made.launch(0, 0, 1.001)
+    made.launch(0, 0, 2.003)
+    for at, event in enumerate(made.events):
+        event["ts"] = f"@{at}"
+    text = json.dumps({**made.head, "traceEvents": made.events})
+    for at, time in enumerate(("000000.001", "000007.002", "000010.127", "000019.999")):
+        text = text.replace(f'"@{at}"', f"{quote}{second}{time}{quote}")
+    (tmp_path / "a.json").write_text(text)
+    found = kineto.read(tmp_path / "a.json")
+    assert [each["duration_ps"] for each in gpu_rows(found)] == [1_001_000, 2_003_000]
+    # calls of 5 us: the first returns at 5.001, the second at 15.127
+    assert gaps(found) == {0: pytest.approx(5, abs=1e-9), 1: pytest.approx(10.126, abs=1e-9)}
 
 
 def test_what_encloses_is_the_innermost() -> None:
