@@ -92,14 +92,15 @@ def calm(folder: Path) -> tuple[list[str], Path]:
     return arguments, calm_local(folder, arguments)
 
 
-def cluster_of(folder: Path) -> NodeCluster:
+def cluster_of(folder: Path, *, starts_ray: bool = True) -> NodeCluster:
     """A head; nodes come as they are added."""
-    return NodeCluster(cluster_faults.NAME, cluster_faults.NETWORK, folder, [folder / cluster_faults.TRACES])
+    keep = [folder / cluster_faults.TRACES]
+    return NodeCluster(cluster_faults.NAME, cluster_faults.NETWORK, folder, keep, starts_ray=starts_ray)
 
 
 @pytest.mark.slow
 def test_nodes_share_nothing_but_code_and_the_network(folder: Path) -> None:
-    with cluster_of(folder) as nodes:
+    with cluster_of(folder, starts_ray=False) as nodes:
         check_privacy(nodes, folder)
 
 

@@ -173,12 +173,12 @@ def test_a_unit_that_is_merely_long_keeps_its_worker(cluster: RayExecutor, alone
     assert outcome.cpu_seconds > 0.5
 
 
-def test_a_unit_that_always_kills_its_worker_fails_alone(executor: RayExecutor, tmp_path: Path) -> None:
+def test_a_unit_that_always_kills_its_worker_fails_alone(pair: RayExecutor, tmp_path: Path) -> None:
     killers = [odd_unit("kills_always", str(index), marker=str(tmp_path / f"kills {index}")) for index in range(2)]
     units = good_units(20)
     units[5:5] = killers
     store = Store(tmp_path / "units")
-    found = run(executor, units, store)
+    found = run(pair, units, store)
     for index, killer in enumerate(killers):
         outcome = found.pop(killer.key)
         assert outcome.error == f"its worker died: ActorDiedError, SYSTEM_ERROR ({MAX_ATTEMPTS} times)"
@@ -336,23 +336,21 @@ def test_a_lost_shard_restarts_its_unit(cluster: RayExecutor, alone: None, tmp_p
     assert len(stored_bytes(Store(tmp_path / "store"))) == 2
 
 
-@pytest.mark.parametrize("member", [0, 1])
-def test_a_shard_that_stops_answering_restarts_its_unit(impatient: RayExecutor, tmp_path: Path, member: int) -> None:
-    units = [pooled_unit(2, "good"), pooled_unit(2, "stopped", stops=member, marker=str(tmp_path / "marker"))]
+def test_a_shard_that_stops_answering_restarts_its_unit(impatient: RayExecutor, tmp_path: Path) -> None:
+    stopped = [pooled_unit(2, f"stopped {k}", stops=k, marker=str(tmp_path / f"marker {k}")) for k in range(2)]
+    units = [pooled_unit(2, "good"), *stopped]
     found = lockstep(impatient, units, Store(tmp_path / "store"))
     assert not any(outcome.error for outcome in found.values())
-    assert [found[unit.key].attempts for unit in units] == [1, 2]
-    assert len(stored_bytes(Store(tmp_path / "store"))) == 2
+    assert [found[unit.key].attempts for unit in units] == [1, 2, 2]
+    assert len(stored_bytes(Store(tmp_path / "store"))) == 3
 
 
-@pytest.mark.parametrize("member", [0, 1])
-@pytest.mark.parametrize(("how", "message"), [
-    ("fails", "these parameters make no sense"), ("breaks", "ZeroDivisionError: a defect"),
-])  # fmt: skip
-def test_a_shard_that_fails_fails_its_unit(
-    cluster: RayExecutor, alone: None, tmp_path: Path, how: str, message: str, member: int
-) -> None:
-    units = [pooled_unit(2, "bad", **{how: member}), pooled_unit(2, "good")]
+def test_a_shard_that_fails_fails_its_unit(cluster: RayExecutor, alone: None, tmp_path: Path) -> None:
+    messages = {"fails": "these parameters make no sense", "breaks": "ZeroDivisionError: a defect"}
+    bad = {(how, k): pooled_unit(2, f"{how} {k}", **{how: k}) for how in messages for k in range(2)}
+    good = [pooled_unit(2, f"good {index}") for index in range(len(bad))]
+    units = [unit for both in zip(bad.values(), good, strict=True) for unit in both]
     found = lockstep(cluster, units, Store(tmp_path))
-    assert message in found[units[0].key].error
-    assert not found[units[1].key].error
+    for (how, _), unit in bad.items():
+        assert messages[how] in found[unit.key].error
+    assert not any(found[unit.key].error for unit in good)
