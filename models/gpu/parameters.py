@@ -14,6 +14,7 @@ from manyscale.models.gpu.arithmetic.classes import InstructionClass
 from manyscale.models.gpu.arithmetic.parameters import OWN_UNITS, InstructionTiming, OfTarget
 from manyscale.models.gpu.device.links import HostLink, PeerLink
 from manyscale.models.gpu.matrix.parameters import Matrix
+from manyscale.models.gpu.matrix.shapes import Element
 from manyscale.models.gpu.sm.control.parameters import ControlledCore
 from manyscale.models.machine.blocks import Block
 from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict, TimePs
@@ -237,6 +238,8 @@ class GpuDram(Strict):
 
     channels: Count
     """The channels of the DRAM."""
+    size_bytes: Bytes | None = Field(default=None, alias="size")
+    """What a program's data may take of it: weights, activations and so on of a step that is larger do not fit."""
     bandwidth_ps_per_byte: PsPerByte = Field(alias="bandwidth")
     """The bandwidth of all channels together."""
     latency_cycles: Cycles = Field(alias="latency")
@@ -330,6 +333,15 @@ class Gpu(Block):
     """From the end of such a kernel or copy until the next one of its stream begins."""
     core: ControlledCore | None = None
     """How SMs issue launches whose trace has the compiler's control bits. Without it, a scoreboard times them all."""
+
+    def matrix_flops(self, element: Element) -> float | None:
+        """Peak of its tensor cores in operations a second, two for each multiply-add: dense, as its data sheet has it
+        (``matrix.peaks``), else by rate and clock. None for a type that they do not multiply."""
+        if self.matrix is None:
+            return None
+        published = self.matrix.peaks_flops.get(element)
+        rate = self.matrix.rates.get(element)
+        return published if published or rate is None else 2.0 * rate * self.sms * self.frequency_hz
 
     @property
     def front_cycles(self) -> int:

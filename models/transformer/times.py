@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Final
 import numpy as np
 from pydantic import Field
 
+from manyscale.models.gpu.matrix.shapes import Element
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine.blocks import Block
 from manyscale.models.workload.gpu_step_tables import KernelClass
@@ -67,10 +68,12 @@ class Framework(Block):
     """The bytes that the optimiser moves for each parameter."""
 
 
-def peak_flops(gpu: Gpu, precision: str) -> float:
-    """Of the tensor cores, in flop/s. Raises KeyError if the GPU does not say its rate."""
-    rates = {} if gpu.matrix is None else gpu.matrix.rates
-    return 2.0 * rates[precision] * gpu.sms * gpu.frequency_hz  # type: ignore[index]
+def peak_flops(gpu: Gpu, precision: Element) -> float:
+    """Of the tensor cores, in flop/s, as the GPU's data sheet has it. Raises KeyError if the target does not say it."""
+    found = gpu.matrix_flops(precision)
+    if found is None:
+        raise KeyError(precision)
+    return found
 
 
 def kernel_ps(kernels: np.ndarray, gpu: Gpu, peak: float, framework: Framework) -> np.ndarray:

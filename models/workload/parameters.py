@@ -15,6 +15,7 @@ from manyscale.models.workload.quantities import (
     example,
     parse_bytes,
     parse_cycles,
+    parse_flop_rate,
     parse_frequency_hz,
     parse_ps_per_byte,
     parse_time_ps,
@@ -47,6 +48,7 @@ Bytes = Annotated[int, _parsed(parse_bytes), Quantity("size in B")]
 PsPerByte = Annotated[float, _parsed(parse_ps_per_byte), Quantity("rate in B/s", may_be_infinite=True)]
 Cycles = Annotated[float, _parsed(parse_cycles), Quantity("count in cycles")]
 FrequencyHz = Annotated[float, _parsed(parse_frequency_hz), Quantity("frequency in Hz")]
+FlopRate = Annotated[float, _parsed(parse_flop_rate), Quantity("rate in flop/s")]
 MOST: Final = 2**53  # of what is counted: exact as a float, and far from what 64 bits hold
 Count = Annotated[int, Field(ge=1, le=MOST, strict=True)]
 CountOrNone = Annotated[int, Field(ge=0, le=MOST, strict=True)]  # 0: no limit

@@ -16,6 +16,7 @@ Schema = dict[str, Any]
 # base units in which fields keep what is written with a unit of any size
 _BASE_UNIT: Final = {
     "time in s": "ps", "size in B": "B", "rate in B/s": "B/s", "frequency in Hz": "Hz", "count in cycles": "cycles",
+    "rate in flop/s": "flop/s",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from manyscale.models.gpu.matrix.shapes import Element, parse
-from manyscale.models.workload.parameters import Cycles, Strict
+from manyscale.models.workload.parameters import Cycles, FlopRate, Strict
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _WARP_ROOTS: Final = "HMMA, IMMA, BMMA, DMMA, QMMA"
@@ -43,6 +43,10 @@ class Matrix(Strict):
     rates: dict[Element, Rate]
     """The multiply-adds of an SM in a cycle, by the type of the factors; dense, with sums of 32 bits where there are
     several."""
+    peaks_flops: dict[Element, FlopRate] = Field(default={}, alias="peaks")
+    """What the GPU's data sheet gives as its dense peak, of all SMs, by the type of the factors: utilisations (MFU) are
+    shares of it, and times of kernels of frameworks follow from it. By default what `rates` give at the SMs' clock,
+    which may be higher than the one that tensor cores are rated at."""
     sparse: Rate = 1
     """How many times as many a sparse first factor allows."""
     half_sums: Rate = 1

@@ -91,3 +91,15 @@ def test_the_machine_of_a_study_s_workload_stands_beside_it_and_is_read_again(tm
     assert first.column("gpu_operations", "duration_ps").sum() < (
         manyscale.read_workload(choice).column("gpu_operations", "duration_ps").sum()
     )
+
+
+@pytest.mark.theory
+def test_the_utilisation_is_a_share_of_the_data_sheet_s_peak(tmp_path):
+    """MFU (Chowdhery et al., PaLM, 2022, appendix B): 72 B s l h^2 (1 + s/6h + V/12lh) over what two H100 could do in
+    the step at 989.4 Tflop/s of BF16, though their SMs' clock is above the one that is of."""
+    made = manyscale.synthesise(output=tmp_path / "step", target="dgx-h100", **SHAPE, dp=2, precision="bf16")
+    result = manyscale.run({"workload": {"path": str(made.path)}, "target": "dgx-h100"}, tmp_path / "run", report=False)
+    b, s, l, h, v = 16, 128, 4, 256, 50257  # noqa: E741
+    flops = 72 * b * s * l * h**2 * (1 + s / (6 * h) + v / (12 * l * h))
+    whole, found = (float(result.statistics[f"step.{name}"].value) for name in ("whole", "model_flops_utilisation"))
+    assert found == pytest.approx(flops / (2 * 989.4e12 * whole))

@@ -11,6 +11,7 @@ import yaml
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.network.nccl.fabric import Fabric
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.traced.scaling import utilised_flops
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets, target_named
 
@@ -23,7 +24,9 @@ def test_gpus_are_those_of_the_target_that_the_sources_name(name: str) -> None:
     own = load_yaml(shipped_targets()[name])
     gpu = {key: value for key, value in own["node"]["gpu"].items() if key not in OF_DRIVER}
     like = load_yaml(shipped_targets()[CLUSTERS[name]])["node"]["gpu"]
-    if name == "p4de":  # its memory is that of 80 GB
+    if name in ("p4de", "dgx1-v100"):  # the larger of two memories
+        like["dram"]["size"] = gpu["dram"]["size"]
+    if name == "p4de":
         like["dram"]["bandwidth"] = gpu["dram"]["bandwidth"]
         like["dram"]["timing"]["frequency"] = gpu["dram"]["timing"]["frequency"]
     assert gpu == {key: value for key, value in like.items() if key not in OF_DRIVER}
@@ -67,6 +70,33 @@ def test_each_gpu_reads_its_memory_as_fast_as_its_data_sheet_says(gpu_name: str,
     assert gpus
     for gpu in gpus:
         assert 1e3 / gpu.dram.bandwidth_ps_per_byte == pytest.approx(gigabytes, rel=3e-3)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("names", "precision", "teraflops", "memory"),
+    [  # dense, as NVIDIA's data sheets have them (half of what they give with sparsity), and GB
+        (("v100",), "fp16", 125, 16), (("dgx1-v100",), "fp16", 125, 32), (("t4",), "fp16", 65, 16),
+        (("a100", "dgx-a100"), "bf16", 312, 40), (("p4de",), "bf16", 312, 80), (("a100",), "tf32", 156, 40),
+        (("a100",), "fp64", 19.5, 40), (("h100", "dgx-h100", "p5"), "bf16", 989.4, 80), (("h100",), "fp8", 1979, 80),
+        (("h100",), "fp64", 67, 80), (("h200",), "fp16", 989.4, 141), (("h100-pcie",), "bf16", 756, 80),
+        (("l40",), "bf16", 181.05, 48), (("rtx4090",), "fp16", 165.2, 24), (("rtx3080ti",), "fp16", 68.2, 12),
+    ],
+)  # fmt: skip
+def test_peaks_and_memories_are_those_of_data_sheets(
+    names: tuple[str, ...], precision: str, teraflops: float, memory: int
+) -> None:
+    """A model's utilisation of a GPU (MFU) is a share of the former; what the latter does not hold, it cannot train."""
+    for name in names:
+        gpu = Gpu.model_validate(load_yaml(shipped_targets()[name])["node"]["gpu"])
+        assert utilised_flops(gpu, precision) == pytest.approx(teraflops * 1e12, rel=2e-3)
+        assert gpu.dram.size_bytes == pytest.approx(memory * 2**30, rel=0.01)
+
+
+def test_no_utilisation_of_tensor_cores_that_a_target_says_nothing_of() -> None:
+    gpu = Gpu.model_validate(load_yaml(shipped_targets()["rtx3070"])["node"]["gpu"])
+    assert utilised_flops(gpu, "fp16") is None
+    assert utilised_flops(gpu, "fp32") == pytest.approx(46 * 128 * 2 * 1132e6)
 
 
 def test_a_target_may_name_the_file_of_its_link_matrix(tmp_path: Path) -> None:

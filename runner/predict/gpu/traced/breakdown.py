@@ -246,6 +246,6 @@ def _of_steps(workload: Workload, end_ps: np.ndarray, peak_flops_per_s: float | 
     flops = workload.column("trained_models", "flops")
     if len(flops) and peak_flops_per_s and whole:
         share = float(flops.sum()) / (peak_flops_per_s * workload.num_ranks * whole)
-        text = "floating-point operations that the model asks for, over what the GPUs could do at their peak (MFU)"
+        text = "floating-point operations that the model asks for, over what the GPUs' data sheets give as peak (MFU)"
         figures["step.model_flops_utilisation"] = Statistic(share, "1", "ratio", text)
     return figures

@@ -6,8 +6,8 @@ the two rooflines give, max(flops / peak, bytes / bandwidth): Williams, Waterman
 visual performance model for multicore architectures", CACM 52(4), 2009. So a kernel is taken to reach the same share of
 either GPU's roofline, whatever its size.
 
-Peaks follow from what a target says of its units: multiply-adds of an SM in a cycle (node.gpu.matrix.rates), or lanes
-of node.gpu.units.
+Peaks of tensor cores are those of the GPUs' data sheets (node.gpu.matrix.peaks), or else multiply-adds of an SM in a
+cycle (node.gpu.matrix.rates) at its clock; others follow from the lanes of node.gpu.units.
 """
 
 from __future__ import annotations
@@ -43,15 +43,29 @@ def gpu_named(name: str) -> Gpu | None:
 def peak_flops(gpu: Gpu, precision: str) -> float:
     """Operations a second, two for each multiply-add; of a precision that the GPU has no units for, of the next one
     that holds its values; an unknown one is single precision."""
+    element = _multiplied(gpu, precision)
+    of_matrix = None if element is None else gpu.matrix_flops(element)
+    if of_matrix is not None and precision != "fp64":
+        return of_matrix
+    unit = gpu.units["fp64" if precision == "fp64" else "fp32"]
+    lanes = gpu.schedulers * WARP_THREADS / max(1.0, unit.interval_cycles)
+    return max(of_matrix or 0.0, 2.0 * lanes * gpu.sms * gpu.frequency_hz)
+
+
+def utilised_flops(gpu: Gpu, precision: str) -> float | None:
+    """The peak that a model's utilisation of the GPU is a share of; None where the model multiplies in a type of tensor
+    cores and the target does not say what these reach."""
+    if precision in _ELEMENTS and _multiplied(gpu, precision) is None:
+        return None
+    return peak_flops(gpu, precision)
+
+
+def _multiplied(gpu: Gpu, precision: str) -> Element | None:
+    """The type in which tensor cores multiply values of a precision: its own, or the next that holds them."""
     rates = gpu.matrix.rates if gpu.matrix is not None else {}
     while precision in _ELEMENTS and precision not in rates:
         precision = _NEXT.get(precision, "fp32")
-    rate = next((value for element, value in rates.items() if element == precision), None)
-    if rate is None or precision == "fp64":
-        unit = gpu.units["fp64" if precision == "fp64" else "fp32"]
-        lanes = gpu.schedulers * WARP_THREADS / max(1.0, unit.interval_cycles)
-        rate = lanes if rate is None else max(rate, lanes)
-    return 2.0 * rate * gpu.sms * gpu.frequency_hz
+    return next((element for element in rates if element == precision), None)
 
 
 def kernel_ratios(workload: Workload, traced: Gpu, target: Gpu) -> np.ndarray:

@@ -29,7 +29,7 @@ from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
 from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
-from manyscale.runner.predict.gpu.traced.scaling import gpu_named, peak_flops
+from manyscale.runner.predict.gpu.traced.scaling import gpu_named, utilised_flops
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
 from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target, slowed, without_skew
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
@@ -238,7 +238,7 @@ class TracedSource(PhaseSource):
     def figures_of_replay(self, done: Done, replayed: Replayed) -> dict[str, Statistic]:
         found = breakdown(self._workload, self._given.row, self._collectives, replayed.arrays)
         precision = self._workload.tables["trained_models"].column("precision").to_pylist()
-        peak = peak_flops(self._gpu, precision[0]) if precision else None
+        peak = utilised_flops(self._gpu, precision[0]) if precision else None
         path = path_statistics(self._path(replayed))
         return step_statistics(self._workload, found, replayed.arrays["end_ps"], peak) | path
 
