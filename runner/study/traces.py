@@ -25,13 +25,14 @@ from manyscale.runner.errors import UserError, WrongKeyError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.archive import guarded, is_tar, read_head, tar_members
+from manyscale.runner.readers.json_text import refuse_cut
 from manyscale.runner.readers.workload_folder.layout import DETAIL, RAW, VERSION
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.storage.address import is_url, origin
 from manyscale.runner.storage.fetching import fetched_trace
 from manyscale.runner.study.workload import WorkloadChoice
 
-READ_VERSION = 10  # raised when a reader's result changes
+READ_VERSION = 11  # raised when a reader's result changes
 
 
 def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
@@ -216,6 +217,7 @@ def _refuse_damaged(path: Path) -> None:
             with guarded(file):
                 for _, stream in islice(tar_members(file), 2):
                     stream.read(1)
+        refuse_cut(file)
 
 
 def _copy(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None:

@@ -7,7 +7,6 @@ holds a quarter of a microsecond: they are kept as decimals.
 
 from __future__ import annotations
 
-import json
 import re
 from decimal import Decimal
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.json_text import no_json
 
 
 class Args(msgspec.Struct, gc=False):
@@ -89,7 +89,8 @@ def decoded(content: bytes, place: str) -> Document:
     except msgspec.ValidationError:
         raise UserError(f"{place}: is no trace of Kineto's ({first}); export it by torch.profiler") from None
     except (msgspec.MsgspecError, RecursionError):
-        raise _no_json(content.decode(errors="replace"), place) from None
+        none = UserError(f"{place}: is no trace of Kineto's ({first}); export it by torch.profiler")
+        raise (no_json(content, place) or none) from None
 
 
 def _decoded(content: bytes) -> Document:
@@ -98,21 +99,6 @@ def _decoded(content: bytes) -> Document:
     if not any(type(each.ts) is float and abs(each.ts) >= _EXACT_US for each in found.traceEvents or ()):
         return found
     return Document(_EXACT_LIST.decode(content)) if is_list else _EXACT_DOCUMENT.decode(content)
-
-
-def _no_json(text: str, place: str) -> UserError:
-    """The one line for what is no JSON, with where it ends if it was cut."""
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated"):
-            why = "the JSON ends in the middle; the trace was cut: export or copy it again"
-        else:
-            why = f"is no JSON ({error.msg}); export the trace again"
-        return UserError(f"{place}: line {error.lineno}: {why}")
-    except (ValueError, RecursionError):
-        pass
-    return UserError(f"{place}: is no trace of Kineto's; export it by torch.profiler")
 
 
 def number(value: Any, otherwise: int) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, is_tar, open_stream, read_head, tar_members
+from manyscale.runner.readers.json_text import LOOKED_AT, refuse_cut, refuse_cut_head
 
 _HEAD_BYTES: Final = 1 << 14
 _ENDINGS: Final = (".json", ".json.gz", ".json.zst", ".json.xz")
@@ -53,20 +54,28 @@ def knows(path: Path, kind: Callable[[bytes], bool]) -> bool:
 
 def contents(path: Path, kind: Callable[[bytes], bool]) -> Iterator[tuple[str, bytes]]:
     """(place, content) of all files of a kind at a path, in the order of their names, those of an archive as they stand
-    in it. Raises UserError."""
+    in it. Raises UserError, also for files that are damaged or cut before they tell their kind: they may be ranks."""
     if path.is_dir():
         for each in _in_folder(path):
             if kind(read_head(each, _HEAD_BYTES) or b""):
                 with guarded(each), open_stream(each) as stream:
                     yield str(each), stream.read()
+            else:
+                refuse_cut(each)
     elif kind(read_head(path, _HEAD_BYTES) or b""):
         with guarded(path), open_stream(path) as stream:
             yield str(path), stream.read()
     elif path.name.endswith(_ARCHIVES) and is_tar(path):
         with guarded(path):
             for name, stream in tar_members(path):
-                if name.endswith(".json") and kind(head := stream.read(_HEAD_BYTES)):
-                    yield f"{path}: {name}", head + stream.read()
+                if name.endswith(".json"):
+                    place, content = f"{path}: {name}", stream.read(_HEAD_BYTES)
+                    if kind(content):
+                        yield place, content + stream.read()
+                    else:
+                        refuse_cut_head(content + stream.read(LOOKED_AT), place)
+    else:
+        refuse_cut(path)
 
 
 def beside(path: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import tarfile
 from pathlib import Path
@@ -14,6 +15,8 @@ from manyscale.models.workload import OperationKind
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import kineto
+from manyscale.runner.study.traces import read_workload
+from manyscale.runner.study.workload import WorkloadChoice
 
 _US = 1_000_000
 _G = GpuOperationKind
@@ -120,6 +123,31 @@ def test_a_trace_that_was_cut(tmp_path: Path) -> None:
     whole.write_bytes(whole.read_bytes()[:1500])
     with pytest.raises(UserError, match=r"rank1.pt.trace.json: line 1: the JSON ends in the middle; the trace was cut"):
         kineto.read(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40], ids=["empty", "a bracket", "no event"])
+@pytest.mark.parametrize("how", ["plain", "gzip", "archive"])
+def test_a_rank_that_was_cut_before_its_first_event_is_not_left_out(tmp_path: Path, how: str, kept: int) -> None:
+    folder = two_ranks(tmp_path / "job")
+    path = folder / "rank1.pt.trace.json"
+    path.write_bytes(path.read_bytes()[:kept])
+    expected = "is empty" if not kept else "line 1: the JSON ends in the middle; the trace was cut"
+    if how == "gzip":
+        whole = gzip.compress(path.read_bytes() + bytes(100))
+        path.unlink()
+        path = folder / "rank1.pt.trace.json.gz"
+        path.write_bytes(whole[: 12 + kept // 8])
+        expected = "the archive is damaged or cut short"
+    job = folder
+    if how == "archive":
+        job = tmp_path / "job.tar"
+        with tarfile.open(job, "w") as archive:
+            archive.add(folder, "job")
+    with pytest.raises(UserError, match=rf"rank1\.pt\.trace\.json.*: {expected}"):
+        kineto.read(job)
+    if how != "archive":
+        with pytest.raises(UserError, match=rf"rank1\.pt\.trace\.json.*: {expected}"):
+            read_workload(WorkloadChoice(path=str(path)))
 
 
 def test_an_archive_is_its_files(tmp_path: Path) -> None:
