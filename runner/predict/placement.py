@@ -12,6 +12,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_step_tables import has_times
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import refuse_special
+from manyscale.runner.predict.phase_source import FILE, Case
 from manyscale.runner.readers import bounds
 from manyscale.runner.study import Mapping_, PlacementFile
 
@@ -21,6 +22,15 @@ def with_gpus(mapping: Mapping_, machine: Machine, workload: Workload) -> Mappin
     if not has_times(workload.tables) or mapping.ranks_per_node is not None or not machine.node.num_gpus:
         return mapping
     return mapping.model_copy(update={"ranks_per_node": machine.node.num_gpus})
+
+
+def placed(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """What place_ranks says of a case."""
+    study = case.study
+    return place_ranks(
+        with_gpus(study.mapping, case.machine, case.workload), case.machine, case.workload.num_ranks, study.seed,
+        lambda path: case.shared.once((FILE, "placement", str(path)), lambda: placement_file(path)),
+    )  # fmt: skip
 
 
 def place_ranks(

@@ -37,7 +37,7 @@ from manyscale.runner.predict.phase_source import (
     Stage,
     SweepShared,
 )
-from manyscale.runner.predict.placement import place_ranks, placement_file, with_gpus
+from manyscale.runner.predict.placement import placed
 from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup
@@ -87,10 +87,7 @@ def prepare(
     case = Case(workload, study, machine, content, shared)
     ipc_factors(case)  # refuses what it does not know
     study.options(TimelineChoice).check_ranks(workload.num_ranks)
-    node, sharing = place_ranks(
-        with_gpus(study.mapping, machine, workload), machine, workload.num_ranks, study.seed,
-        lambda path: shared.once((FILE, "placement", str(path)), lambda: placement_file(path)),
-    )  # fmt: skip
+    node, sharing = placed(case)
     source = phase_source(case)
     asks_what_if = axes.get(what_if.AXIS, what_if.BASE) != what_if.BASE
     notes = [*workload.notes, *point_notes.before(case, node, source, of_settings=not asks_what_if)]

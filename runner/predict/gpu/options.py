@@ -37,8 +37,8 @@ class GpuChoice(Strict):
     collectives: Literal["auto", "traced", "model", "free"] = "auto"
     """What collectives of NCCL take, behind the arrival of their last member, where the trace has times of kernels: the
     `traced` time, what the `model` of NCCL says (`network.nccl` of the target), or, `free`, nothing. `auto`: the traced
-    one on the GPUs that were traced, where the study changes nothing of the target's network, and without
-    `network.nccl`."""
+    one where the group stands on the target as where it was traced, on the same GPUs with the same links (those of the
+    shipped target that has these GPUs), and without `network.nccl`."""
     skew: bool = True
     """Whether ranks enter the first step as they were traced; without it all begin at once."""
     slower: dict[Rank, Factor] = Field(default_factory=dict)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.device.hosts import Given
+from manyscale.models.gpu.device.hosts import Given, distinct
 from manyscale.models.gpu.device.program import BlockTimes, LaunchKind
 from manyscale.models.gpu.device.state import RESOURCES
 from manyscale.models.gpu.occupancy import allocated, resident_blocks
@@ -148,19 +148,71 @@ def device_rows(workload: Workload, given: Given) -> np.ndarray:
     return found
 
 
+@dataclass(frozen=True)
+class Devices:
+    """What devices ranks run something on, int64[pairs of rank and device that differ], by rank and device;
+    ``has_peers``: whether some are at the other end of a copy."""
+
+    rank: np.ndarray
+    device: np.ndarray
+    has_peers: bool
+
+    @classmethod
+    def of(cls, given: Given) -> Devices:
+        """O(given + pairs log pairs)."""
+        most = int(given.gpu.max(initial=0)) + 1
+        runs = (given.kind <= _G.set) | (given.kind == _G.communication)
+        key = distinct(given.rank[runs].astype(np.int64) * most + given.gpu[runs])
+        return cls(key // most, key % most, bool(np.any(given.peer > 0)))
+
+    def in_turn(self, node_of_rank: np.ndarray, num_gpus: int) -> np.ndarray | None:
+        """int64[ranks]: the GPU of its node that each rank has whose device says nothing of it, by its place among the
+        ranks of the node that use GPUs; None where a device is the node's GPU of its number. Ranks with one device each
+        go in turn where they would share GPUs else while their node has some to spare: all use the first, as processes
+        that see one GPU each, or they stand on other nodes than where they were traced."""
+        if self.has_peers or len(self.rank) != len(np.unique(self.rank)):
+            return None
+        node, own = node_of_rank[self.rank].astype(np.int64), self.device % num_gpus
+        ranks = np.bincount(node)
+        used = np.bincount(np.unique(node * num_gpus + own) // num_gpus, minlength=len(ranks))
+        if np.all(used >= np.minimum(ranks, num_gpus)):
+            return None
+        order = np.argsort(node, kind="stable")
+        found = np.zeros(len(node_of_rank), np.int64)
+        found[self.rank[order]] = np.arange(len(order)) - np.searchsorted(node[order], node[order], "left")
+        return found % num_gpus
+
+    def first(self, node_of_rank: np.ndarray, num_gpus: int) -> np.ndarray:
+        """int64[ranks]: the GPU of its node that each has, of several the one of the lowest device; 0 of those that
+        have none."""
+        found = self.in_turn(node_of_rank, num_gpus)
+        if found is None:
+            found = np.zeros(len(node_of_rank), np.int64)
+            rank, first = np.unique(self.rank, return_index=True)
+            found[rank] = self.device[first] % num_gpus
+        return found
+
+
 def on_machine(given: Given, node_of_rank: np.ndarray, num_gpus: int) -> Given:
-    """``gpu`` and ``peer`` as numbers of the machine's GPUs. A device of a process is the node's GPU of its number,
-    where any rank used another than the first; else the ranks of a node take its GPUs in turn."""
-    num_gpus, own, peer = given.gpu.dtype.type(num_gpus), given.gpu, given.peer
-    if not own.any() and not np.any(peer > 0):
-        rank = np.unique(given.rank)
-        rank = rank[np.argsort(node_of_rank[rank], kind="stable")]
-        node = node_of_rank[rank]
-        of_node = np.zeros(len(node_of_rank), own.dtype)
-        of_node[rank] = np.arange(len(rank)) - np.searchsorted(node, node, "left")
-        own = of_node[given.rank]
+    """``gpu`` and ``peer`` as numbers of the machine's GPUs, as Devices has them; what threads tell each other has the
+    first of its rank."""
+    devices = Devices.of(given)
+    turn = devices.in_turn(node_of_rank, num_gpus)
+    own = (given.gpu if turn is None else turn.astype(given.gpu.dtype)[given.rank]) % given.gpu.dtype.type(num_gpus)
+    of_threads = np.isin(given.kind, (int(_G.signal_thread), int(_G.await_thread)))
+    if turn is None and of_threads.any():
+        first_of = devices.first(node_of_rank, num_gpus).astype(own.dtype)
+        own = np.where(of_threads, first_of[given.rank], own)
+    num_gpus, peer = given.gpu.dtype.type(num_gpus), given.peer
     first = node_of_rank.astype(given.gpu.dtype)[given.rank] * num_gpus
-    return replace(given, gpu=first + own % num_gpus, peer=np.where(peer >= 0, first + peer % num_gpus, -1))
+    return replace(given, gpu=first + own, peer=np.where(peer >= 0, first + peer % num_gpus, -1))
+
+
+def shares_gpu(given: Given) -> int:
+    """Of ``given`` on the machine: how many ranks use a GPU that others do."""
+    pairs = Devices.of(given)
+    _, of, count = np.unique(pairs.device, return_inverse=True, return_counts=True)
+    return len(np.unique(pairs.rank[count[of] > 1]))
 
 
 def launch_kinds(workload: Workload, given: Given, predicted: Predictions, gpu: Gpu) -> tuple[list[LaunchKind], Given]:

@@ -22,10 +22,11 @@ from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks
 from manyscale.runner.predict.gpu.options import GpuChoice
-from manyscale.runner.predict.gpu.streams.given import device_rows, given_of, traced_columns
+from manyscale.runner.predict.gpu.streams.given import Devices, device_rows, given_of, traced_columns
 from manyscale.runner.predict.gpu.streams.joins import NETWORKS
 from manyscale.runner.predict.gpu.streams.overlaps import NOTHING
 from manyscale.runner.predict.gpu.streams.table import stream_table
+from manyscale.runner.predict.gpu.traced.agreement import Agreement, agreement
 from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
 from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
@@ -33,6 +34,7 @@ from manyscale.runner.predict.gpu.traced.scaling import gpu_named, utilised_flop
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
 from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target, slowed, without_skew
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
+from manyscale.runner.predict.placement import placed
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
 from manyscale.sampling.plan import Plan
@@ -44,6 +46,7 @@ _OF_HOSTS: Final = tuple(
     for name in ("parallel_efficiency", "load_balance", "communication_efficiency", "serialisation_efficiency",
                  "transfer_efficiency")
 )  # fmt: skip
+_MOST_GROUPS: Final = 4  # that a note names
 EXTRAPOLATED: Final = "extrapolated"  # format of workloads whose groups were filled up (runner/run/extrapolation/roles)
 
 
@@ -126,7 +129,7 @@ class TracedSource(PhaseSource):
                     self._workload.digest,
                     str(self._gpu),
                     *(str(gpu_named(name)) for name in self._scaled_names),
-                    str(self._takes_traced),
+                    array_digest(self._takes_traced),
                     str(self._has_nccl),
                     str(self._lacks_ranks),
                     self._choice.model_dump_json(),
@@ -202,15 +205,22 @@ class TracedSource(PhaseSource):
         return np.asarray(self._given.row[self._collectives.of_given >= 0])
 
     @cached_property
-    def _takes_traced(self) -> bool:
-        """Whether collectives take traced times where these are known: as the study says, and else (auto) on the GPUs
-        that were traced, where the study changes nothing of the network."""
-        chosen = self._choice.collectives
-        if chosen != "auto":
-            return chosen != "model"
-        changed = any(key == "network" for key in self._case.study.target_overrides)
-        every = len(np.unique(self._workload.column("traced_gpus", "rank"))) == self._workload.num_ranks
-        return not self._has_nccl or (self._traced.is_same_gpu and every and not changed)
+    def _agreement(self) -> Agreement:
+        """Of groups: whether the machine of the trace and the target agree in what their collectives depend on."""
+        node, _ = placed(self._case)
+        num_gpus = self._case.machine.node.num_gpus
+        gpu = self._case.shared.once(("devices", *self._place), lambda: Devices.of(self._given)).first(node, num_gpus)
+        nccl = Nccl.of(self._case.machine.network)
+        return agreement(self._workload, nccl, num_gpus, node, gpu, is_same_gpu=self._traced.is_same_gpu)
+
+    @cached_property
+    def _takes_traced(self) -> np.ndarray:
+        """bool[collectives]: those that take traced times where these are known: as the study says, and else (auto)
+        where the machine of the trace and the target agree, and where no model could say others."""
+        chosen, of = self._choice.collectives, self._collectives
+        if chosen != "auto" or not self._has_nccl or not np.any(of.traced_ps >= 0):
+            return np.full(len(of), chosen != "model")
+        return np.asarray(self._agreement.why[of.communicator] < 0)
 
     @property
     def _lacks_ranks(self) -> bool:
@@ -269,34 +279,62 @@ class TracedSource(PhaseSource):
             return []
         if self._choice.collectives == "free":
             return [changes("collectives-free", f"{count:,} collectives take no time (gpu.collectives)", count=count)]
-        known = int(np.count_nonzero(of.traced_ps >= 0))
-        found, modelled = [], count - known
-        if self._takes_traced and known and not self._traced.is_same_gpu:
+        known = of.traced_ps >= 0
+        as_traced = known & self._takes_traced
+        unpriced = known & ~as_traced & ~self._is_priced
+        modelled = ~(as_traced | unpriced)
+        found = []
+        if known.any():
+            agrees = self._agreement.why[of.communicator] < 0
+            found += [*self._notes_of_traced(as_traced, agrees), *self._notes_of_others(known & modelled & ~agrees)]
+        if number := int(np.count_nonzero(unpriced)):
             text = (
-                f"{known:,} collectives take the times that they took on the GPUs of the trace: the target does not "
-                "say how NCCL communicates (network.nccl)"
-                if not self._has_nccl
-                else f"{known:,} collectives take the times that they took on the GPUs of the trace (gpu.collectives)"
+                f"{number:,} of {count:,} collectives take the times of the trace: their sizes, or some of their "
+                "members, are not known, so that no model can say"
             )
-            found.append(changes("collectives-as-traced", text, count=known))
-        elif self._takes_traced and known:
+            found.append(changes("collectives-unpriced", text, count=number))
+        if number := int(np.count_nonzero(modelled)):
+            text = f"{number:,} collectives take what the model of NCCL says, behind the arrival of their last member"
+            found += [informs("collectives-modelled", text, count=number), *self._unmeasured(number)]
+        return found
+
+    def _notes_of_traced(self, as_traced: np.ndarray, agrees: np.ndarray) -> list[Note]:
+        """Of collectives (bool[collectives]) that take the times of the trace, whether or not the target agrees."""
+        found, count = [], len(as_traced)
+        for reason, number in self._told(as_traced & ~agrees):
+            text = f"{number:,} of {count:,} collectives take the times that they took where they were traced: {reason}"
+            found.append(changes("collectives-as-traced", text, count=number))
+        if number := int(np.count_nonzero(as_traced & agrees)):
             text = (
-                f"{known:,} of {count:,} collectives take the times that they took on the network and the placement of "
-                "the trace, behind the arrival of their last member"
+                f"{number:,} of {count:,} collectives take the times of the trace, behind the arrival of their last "
+                f"member: it is taken to be of {' or '.join(self._agreement.machines)}, and their GPUs have the same "
+                "links on the target"
             )
-            found.append(informs("collectives-traced", text, count=known))
-        elif not self._takes_traced:
-            unpriced = int(np.count_nonzero(~self._is_priced))
-            modelled = count - unpriced
-            if unpriced:
-                text = (
-                    f"{unpriced:,} of {count:,} collectives take the times of the trace: their sizes, or some of their "
-                    "members, are not known, so that no model can say"
-                )
-                found.append(changes("collectives-unpriced", text, count=unpriced))
-        if modelled:
-            text = f"{modelled:,} collectives take what the model of NCCL says, behind the arrival of their last member"
-            found += [informs("collectives-modelled", text, count=modelled), *self._unmeasured(modelled)]
+            found.append(informs("collectives-traced", text, count=number))
+        return found
+
+    def _notes_of_others(self, modelled: np.ndarray) -> list[Note]:
+        """Of collectives (bool[collectives]) that auto leaves to the model."""
+        if self._choice.collectives != "auto":
+            return []
+        return [
+            informs("collectives-not-as-traced", (
+                f"{number:,} of {len(modelled):,} collectives do not take the times of the trace: {reason}; "
+                "gpu.collectives: traced keeps them"
+            ), count=number)
+            for reason, number in self._told(modelled)
+        ]  # fmt: skip
+
+    def _told(self, collectives: np.ndarray) -> list[tuple[str, int]]:
+        """Why some (bool[collectives]) do not agree with the target, with the names of their groups; and how many."""
+        of, agreement = self._collectives.communicator, self._agreement
+        found = []
+        for number, reason in enumerate(agreement.reasons):
+            mine = of[collectives & (agreement.why[of] == number)]
+            if len(mine):
+                names = sorted({self._collectives.names.get(each, "") for each in np.unique(mine).tolist()} - {""})
+                some = ", ".join(names[:_MOST_GROUPS]) + (", ..." if len(names) > _MOST_GROUPS else "")
+                found.append((f"{reason} (groups {some})" if names else reason, len(mine)))
         return found
 
     def _message_notes(self) -> list[Note]:

@@ -153,7 +153,7 @@ def test_a_collective_begins_with_its_last_member(run):
     assert times == [(9, 10, 30), (10, 10, 30), (11, 12, 32), (12, 12, 32)]
     assert result.statistics["application.makespan"].value == pytest.approx(32e-6)
     assert result.statistics["gpu.collectives"].value == 2
-    assert "collectives-traced" in {note.code for note in result.notes}
+    assert "collectives-as-traced" in {note.code for note in result.notes}
 
 
 def test_a_deadlock_is_told_by_group_ranks_and_collective(run):
@@ -294,7 +294,7 @@ def test_collectives_that_are_modelled_beside_others_are_told(run):
         steps.collective(rank, ALLREDUCE, 1_000_000, "a")
     notes = run(steps, network=unmeasured, choice={"collectives": "traced"}).notes
     counts = {note.code: note.count for note in notes}
-    told = ("collectives-traced", "collectives-modelled", "collectives-unmeasured")
+    told = ("collectives-as-traced", "collectives-modelled", "collectives-unmeasured")
     assert [counts.get(code) for code in told] == [1, 1, 1]
 
 

@@ -1,0 +1,123 @@
+"""Which collectives keep the times of the trace: those that stand on the target as where they were traced.
+
+An all-reduce in a node needs its NVLinks alone, one between nodes the NICs, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from gpu_steps import US, V100, Steps
+
+import manyscale
+from manyscale.models.network.nccl.parameters import Nccl
+from manyscale.models.workload import OperationKind
+from manyscale.runner.predict.gpu.traced.agreement import agreement
+from manyscale.runner.study.targets import shipped_content
+
+ALLREDUCE = OperationKind.allreduce
+H100 = "NVIDIA H100 80GB HBM3"
+PAIRS = {"pair": [0, 1], "far": [0, 8], "all": list(range(16))}
+
+
+def nccl_of(target: str, **changes: Any) -> Nccl:
+    content = shipped_content(target)
+    assert content is not None
+    return Nccl.model_validate({**content["network"]["nccl"], **changes})
+
+
+def kept(
+    nccl: Nccl, node: Sequence[int], gpu: Sequence[int], gpu_name: str = V100, devices: Sequence[int] | None = None
+) -> tuple[list[str], list[str]]:
+    """Names of groups that keep their times, and reasons of others; 16 ranks, traced on two nodes of eight."""
+    workload = Steps(16, PAIRS, gpu_name).workload()
+    devices = [rank % 8 for rank in range(16)] if devices is None else devices
+    traced = workload.tables["traced_gpus"]
+    workload.tables["traced_gpus"] = traced.set_column(1, traced.schema.field(1), pa.array(devices, pa.int32()))
+    found = agreement(workload, nccl, 8, np.array(node), np.array(gpu), is_same_gpu=True)
+    named = {name: int(found.why[1 + number]) for number, name in enumerate(PAIRS)}
+    return [name for name, why in named.items() if why < 0], [found.reasons[why] for why in named.values() if why >= 0]
+
+
+BLOCKS = [0] * 8 + [1] * 8
+IN_TURN = [*range(8), *range(8)]
+
+
+@pytest.mark.theory
+def test_groups_that_stand_as_where_they_were_traced_keep_their_times():
+    assert kept(nccl_of("dgx1-v100"), BLOCKS, IN_TURN) == (["pair", "far", "all"], [])
+    assert kept(nccl_of("dgx1-v100"), BLOCKS, IN_TURN, devices=[0] * 16) == (["pair", "far", "all"], [])
+    assert kept(nccl_of("dgx1-v100"), [1] * 8 + [0] * 8, IN_TURN)[0] == ["pair", "far", "all"]  # nodes are alike
+
+
+@pytest.mark.theory
+def test_groups_on_other_nodes_or_gpus_do_not():
+    cyclic = [rank % 2 for rank in range(16)]
+    names, reasons = kept(nccl_of("dgx1-v100"), cyclic, [rank // 2 for rank in range(16)])
+    assert names == []
+    assert {reason.partition(" on other nodes or GPUs")[0] for reason in reasons} == {"their ranks stand"}
+    other = [1, 0, *range(2, 8), *range(8)]  # of a mesh, where pairs have different links
+    assert kept(nccl_of("dgx1-v100"), BLOCKS, other)[0] == []
+    switched = kept(nccl_of("dgx-a100"), BLOCKS, other, "NVIDIA A100-SXM4-40GB")[0]
+    assert switched == ["pair"]  # all pairs of a switch are alike; far begins at another NIC
+
+
+@pytest.mark.theory
+def test_another_link_changes_the_groups_that_use_it():
+    nics = {"count": 4, "bandwidth": "1 GB/s"}
+    names, (reason, _) = kept(nccl_of("dgx1-v100", nics=nics), BLOCKS, IN_TURN)
+    assert names == ["pair"]
+    assert "network.nccl.nics than dgx1-v100" in reason
+    links = {"kind": "switch", "links": 6, "link_bandwidth": "25 GB/s"}
+    assert kept(nccl_of("dgx1-v100", nvlink=links), BLOCKS, IN_TURN)[0] == []
+
+
+@pytest.mark.theory
+def test_a_trace_that_may_be_of_two_machines_agrees_with_what_these_have_in_common():
+    """dgx-h100 and p5 have the same GPUs and NVSwitches, and other NICs."""
+    for target in ("dgx-h100", "p5"):
+        names, reasons = kept(nccl_of(target), BLOCKS, IN_TURN, H100)
+        assert names == ["pair"]
+        assert all("one of the 2 shipped targets" in reason and "nics" in reason for reason in reasons)
+
+
+def reduced() -> Steps:
+    """Eight ranks on eight V100, each of the first device that its process sees."""
+    steps = Steps(8, {"a": list(range(8))})
+    for rank in range(8):
+        steps.collective(rank, ALLREDUCE, 1_000_000, "a", takes=4000 * US)
+        steps.synchronize(rank)
+    return steps
+
+
+def test_a_run_says_which_collectives_keep_the_times_of_the_trace_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Each on dgx1-v100, or a whole machine like it, as of a run that is resumed: 4 ms are of no model."""
+    workload = reduced().workload()
+    monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
+
+    def run(**keys: Any) -> tuple[bool, Callable[[str], str]]:
+        content = {"schema": 1, "workload": {"path": "steps"}, "target": "dgx1-v100", **keys}
+        result = manyscale.run(content, executor="local", cache=tmp_path, report=False)
+        took = {row["end_ps"] - row["start_ps"] for row in result.collectives.to_pylist()}
+        return took == {4000 * US}, lambda code: "".join(note.text for note in result.notes if note.code == code)
+
+    is_kept, told = run()
+    assert is_kept
+    assert "taken to be of dgx1-v100" in told("collectives-traced")
+    assert run(target=shipped_content("dgx1-v100"))[0]
+    assert run(target={"name": "dgx1-v100", "network": {"latency": "9 us"}})[0]  # of MPI
+    is_kept, told = run(mapping={"ranks_per_node": 4})
+    assert not is_kept
+    assert "on other nodes or GPUs" in told("collectives-not-as-traced")
+    assert "(groups a); gpu.collectives: traced keeps them" in told("collectives-not-as-traced")
+    is_kept, told = run(mapping={"ranks_per_node": 4}, gpu={"collectives": "traced"})
+    assert is_kept
+    assert "on other nodes or GPUs" in told("collectives-as-traced")
+    assert not told("collectives-traced")
