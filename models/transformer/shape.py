@@ -12,7 +12,6 @@ from pydantic import model_validator
 from manyscale.models.workload.parameters import Count, Strict
 
 ELEMENT_BYTES = 2  # of weights and activations: fp16 and bf16
-STATE_BYTES = 16  # of a parameter: fp16 weight and gradient, fp32 weight, momentum and variance (ZeRO, 3.1)
 
 
 class Transformer(Strict):
@@ -127,32 +126,3 @@ class Transformer(Strict):
         elif stage == self.pp - 1:
             own += self.hidden * self.padded_vocabulary
         return own
-
-    def memory_bytes(self, stage: int = 0) -> float:
-        """What a GPU of a stage holds: states of its parameters, and activations of the micro batches under way
-        (Korthikanti et al., eq. 1 to 6, of elements of 2 bytes), the head's logits as floats on the last stage."""
-        own, t = self.parameters_of_stage(stage), self.tp
-        shards = [1.0, 1.0, 1.0] if self.zero == 0 else [1.0, 1.0, 1.0 / self.dp]
-        if self.zero >= 2:
-            shards[1] = 1.0 / self.dp
-        if self.zero == 3:
-            shards[0] = 1.0 / self.dp
-        states = own * (2 * shards[0] + 2 * shards[1] + 12 * shards[2])
-        token_bytes = self.sequence * self.micro_batch * self.hidden
-        scores = 5.0 * self.heads * self.sequence / self.hidden
-        if self.recompute == "full":
-            layer = 2.0 / (t if self.sequence_parallel else 1)
-        else:
-            rest = 10.0 / (t if self.sequence_parallel else 1) + 24.0 / t
-            layer = rest + (0.0 if self.recompute == "selective" or self.flash_attention else scores / t)
-        under_way = min(self.pp - stage, self.micro_batches) * self.interleaved
-        if self.interleaved > 1:
-            under_way = min(2 * (self.pp - stage - 1) + (self.interleaved - 1) * self.pp + 1,
-                            self.micro_batches * self.interleaved)  # fmt: skip
-        held = token_bytes * layer * self.chunk_layers * under_way
-        if self.recompute == "full":  # of the layer that is computed again
-            rest = 10.0 / (t if self.sequence_parallel else 1)
-            held += token_bytes * (rest + (24.0 + (0.0 if self.flash_attention else scores)) / t)
-        if stage == self.pp - 1:
-            held += 10.0 * self.sequence * self.micro_batch * self.padded_vocabulary
-        return states + held

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.transformer.memory import memory
 from manyscale.models.transformer.rows import GROUPS, Stages, events, host_ps, requests
 from manyscale.models.transformer.shape import Transformer
 from manyscale.models.transformer.times import FITTED, Framework, peak_flops
@@ -122,6 +123,7 @@ class _Tables:
                 "traced_gpus", rank=ranks, device=np.zeros(step.ranks, np.int32),
                 gpu_name=text_array([gpu_name] * step.ranks),
             ),
+            "gpu_memory": self._memory(ranks),
             "groups": _table("groups", communicator_id=numbers, group_name=texts),
             "steps": _table(
                 "steps", rank=ranks, step=np.zeros(step.ranks, np.int32),
@@ -133,6 +135,14 @@ class _Tables:
                 precision=text_array([step.precision]),
             ),
         }  # fmt: skip
+
+    def _memory(self, ranks: np.ndarray) -> pa.Table:
+        found = [memory(self._step, stage) for stage in range(self._step.pp)]
+        columns = {
+            f"{name}_bytes": np.repeat([getattr(each, name) for each in found], self._of_stage)
+            for name in ("weights", "gradients", "optimiser", "activations")
+        }
+        return _table("gpu_memory", rank=ranks, device=np.zeros(len(ranks), np.int32), **columns)
 
     def _column(self, dtype: str, of_rows: _OfRows, chosen: _OfRows | None = None) -> np.ndarray:
         """A column of all ranks: what ``of_rows`` says of the rows of a stage, of those that are ``chosen``."""

@@ -212,6 +212,14 @@ RULES: Final[dict[str, Rules]] = {
     ),
     "kernels": Rules(values=(Values("kernel_class", 0, len(KernelClass)),)),
     "traced_gpus": Rules(("rank", "device"), is_unique=True, values=(Values("device"),)),
+    "gpu_memory": Rules(
+        ("rank", "device"),
+        is_unique=True,
+        values=(
+            Values("device"),
+            *(Values(f"{what}_bytes") for what in ("weights", "gradients", "optimiser", "activations")),
+        ),
+    ),
     "trained_models": Rules(values=(Values("parameters"), Values("tokens"), Values("flops"))),
     "groups": Rules(("communicator_id",), is_unique=True, values=(Values("communicator_id", 0, "communicators"),)),
     "steps": Rules(

@@ -6,6 +6,9 @@ steps that were made from the shape of a model.
     name it, and say how long it took. ``flops`` and ``bytes`` are those of one execution, NaN where they are unknown.
 ``traced_gpus``
     Which GPU each rank was traced on, by its device; a rank that was not traced has no row.
+``gpu_memory``
+    What a step keeps in the memory of a rank's GPU at most: weights, their gradients, what the optimiser keeps, and
+    activations. Of a rank of which it is not known there is no row.
 ``groups``
     Names of communicators by what they are for (``dp``, ``tp``, ``pp``, ``ep``, or as the framework calls them).
 ``steps``
@@ -46,6 +49,16 @@ TRACED_GPUS_SCHEMA: Final = pa.schema(
         pa.field("gpu_name", pa.string(), nullable=False),  # as its driver says: Tesla V100-SXM2-32GB
     ]
 )
+GPU_MEMORY_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("device", pa.int32(), nullable=False),
+        pa.field("weights_bytes", pa.float64(), nullable=False),
+        pa.field("gradients_bytes", pa.float64(), nullable=False),
+        pa.field("optimiser_bytes", pa.float64(), nullable=False),
+        pa.field("activations_bytes", pa.float64(), nullable=False),
+    ]
+)
 GROUPS_SCHEMA: Final = pa.schema(
     [
         pa.field("communicator_id", pa.int32(), nullable=False),
@@ -80,6 +93,7 @@ TRAINED_MODELS_SCHEMA: Final = pa.schema(
 SCHEMAS: Final = {
     "kernels": KERNELS_SCHEMA,
     "traced_gpus": TRACED_GPUS_SCHEMA,
+    "gpu_memory": GPU_MEMORY_SCHEMA,
     "groups": GROUPS_SCHEMA,
     "steps": STEPS_SCHEMA,
     "measured_steps": MEASURED_STEPS_SCHEMA,

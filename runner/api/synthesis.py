@@ -13,7 +13,7 @@ from manyscale.runner.api.folders import Folder, Output, Scratch, place
 from manyscale.runner.api.traces import TraceResult
 from manyscale.runner.problems import wrong_key
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.study.synthesis import memory_of, synthesised
+from manyscale.runner.study.synthesis import memory_note, memory_of, synthesised
 from manyscale.runner.study.workload import Synthesis
 
 
@@ -31,7 +31,7 @@ class SynthesiseResult(TraceResult):
         return {
             "ranks": self.choice.ranks, "parameters": self.choice.parameters, "tokens": self.choice.tokens,
             "model_flops": self.choice.model_flops, "micro_batches": self.choice.micro_batches,
-            "memory_bytes": memory_of(self.choice)[0], "operations": self.workload.num_operations,
+            "memory_bytes": memory_of(self.choice)[0].total, "operations": self.workload.num_operations,
         }  # fmt: skip
 
     def summary(self) -> str:
@@ -39,12 +39,15 @@ class SynthesiseResult(TraceResult):
         if self.choice is None:
             return ""
         needed, stage = memory_of(self.choice)
+        parts = (needed.weights, needed.gradients, needed.optimiser, needed.activations)
+        weights, gradients, optimiser, activations = (f"{each / 1e9:.1f}" for each in parts)
         found = self.figures
         return "\n".join(
             (
                 f"{found['parameters'] / 1e9:.3f} billion parameters, {found['tokens']} tokens and "
                 f"{found['model_flops'] / 1e12:.4g} Tflop a step, {found['micro_batches']} micro batches",
-                f"{found['ranks']} GPUs; the fullest (stage {stage}) needs about {needed / 1e9:.1f} GB",
+                f"{found['ranks']} GPUs; the fullest (stage {stage}) needs about {needed.total / 1e9:.1f} GB: weights "
+                f"{weights}, gradients {gradients}, optimiser {optimiser}, activations {activations}",
             )
         )
 
@@ -86,4 +89,5 @@ def synthesise(
     wanted = scratch.path / "synthesis" if scratch else place(output)[0]
     with rundir.new_results(wanted, "synthesis") as directory:
         workload_folder.write(workload, directory)
-    return SynthesiseResult(workload, Folder(directory, scratch), workload.notes, choice=choice)
+    notes = (*workload.notes, *memory_note(choice))
+    return SynthesiseResult(workload, Folder(directory, scratch), notes, choice=choice)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from manyscale.models.gpu.capacity import exceeded
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Machine
+from manyscale.models.transformer.memory import Memory, memory
 from manyscale.models.transformer.shape import Transformer
 from manyscale.models.transformer.step import workload
 from manyscale.models.transformer.times import Framework
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.limits import memory_bytes
 from manyscale.runner.study.targets import build_machine, machine_file
@@ -47,10 +50,21 @@ def _made(choice: Synthesis, place: str, content: dict[str, Any]) -> Workload:
         raise UserError(f"{step.ranks} ranks: the workload does not fit into memory; set fewer rows") from None
 
 
-def memory_of(choice: Synthesis) -> tuple[float, int]:
-    """Bytes that the fullest GPU needs, and its stage."""
-    needs = [(choice.memory_bytes(stage), stage) for stage in range(choice.pp)]
-    return max(needs)
+def memory_of(choice: Synthesis) -> tuple[Memory, int]:
+    """What the fullest GPU keeps, and its stage: the first of several."""
+    needs = [memory(choice, stage) for stage in range(choice.pp)]
+    stage = max(range(choice.pp), key=lambda each: needs[each].total)
+    return needs[stage], stage
+
+
+def memory_note(choice: Synthesis) -> tuple[Note, ...]:
+    """Where that is more than the GPUs of the step's target have."""
+    place, content = machine_file(choice.target, None)
+    gpu = _gpu(build_machine(content, place), place)
+    needed, stage = memory_of(choice)
+    most = float("inf") if gpu.dram.size_bytes is None else gpu.dram.size_bytes
+    stages = sum(memory(choice, each).total > most for each in range(choice.pp))
+    return exceeded(needed.total, f"stage {stage}", stages * choice.tp * choice.dp, gpu)
 
 
 def _gpu(machine: Machine, place: str) -> Gpu:

@@ -13,6 +13,7 @@ from manyscale.runner.cli import main
 from manyscale.runner.study import synthesis
 from manyscale.runner.study.content import load_study_content
 from manyscale.runner.study.targets import shipped_targets
+from manyscale.runner.study.workload import Synthesis
 
 SHAPE = {"layers": 4, "hidden": 256, "heads": 8, "sequence": 128, "global_batch": 16}
 
@@ -103,3 +104,29 @@ def test_the_utilisation_is_a_share_of_the_data_sheet_s_peak(tmp_path):
     flops = 72 * b * s * l * h**2 * (1 + s / (6 * h) + v / (12 * l * h))
     whole, found = (float(result.statistics[f"step.{name}"].value) for name in ("whole", "model_flops_utilisation"))
     assert found == pytest.approx(flops / (2 * 989.4e12 * whole))
+    states = 16 * (l * (12 * h**2 + 13 * h) + h * (v + s))
+    assert float(result.statistics["step.memory"].value) == pytest.approx(
+        states + float(result.statistics["step.memory.activations"].value)
+    )
+    assert result.statistics["step.memory_share"].value == result.statistics["step.memory"].value / (80 * 2**30)
+    assert "memory-exceeded" not in {note.code for note in result.notes}
+
+
+def test_a_step_that_its_gpus_cannot_hold_says_by_how_much(tmp_path):
+    """GPT-3's states: 16 bytes of each of its 174.6 billion parameters are 43.6 GB of each of 64 GPUs, those of 40 GiB
+    have 42.9. A run is held to the memory of its own target."""
+    gpt_3 = {"layers": 96, "hidden": 12288, "heads": 96, "sequence": 2048, "global_batch": 8, "vocabulary": 51200}
+    choice = Synthesis(**gpt_3, tp=8, pp=8, recompute="full", target="dgx-a100")
+    (note,) = synthesis.memory_note(choice)
+    assert "GB more than its memory of 42.9 GB holds" in note.text
+    assert note.count == 64
+    assert synthesis.memory_note(choice.model_copy(update={"target": "p4de"})) == ()
+    content = yaml.safe_load(shipped_targets()["dgx-a100"].read_text())
+    content["node"]["gpu"]["dram"]["size"] = "1 MB"
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(content))
+    made = manyscale.synthesise(output=tmp_path / "step", target=tmp_path / "small.yaml", **SHAPE, dp=2)
+    assert "memory-exceeded" in {note.code for note in made.notes}
+    study = {"workload": {"path": str(made.path)}, "target": "dgx-a100"}
+    assert "memory-exceeded" not in {note.code for note in manyscale.run(study, tmp_path / "run", report=False).notes}
+    result = manyscale.run({**study, "target": str(tmp_path / "small.yaml")}, tmp_path / "runs", report=False)
+    assert [note.count for note in result.notes if note.code == "memory-exceeded"] == [2]

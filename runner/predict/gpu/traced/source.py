@@ -29,6 +29,7 @@ from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.gpu.traced.agreement import Agreement, agreement
 from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
+from manyscale.runner.predict.gpu.traced.memory import memory_notes, memory_statistics
 from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
 from manyscale.runner.predict.gpu.traced.scaling import gpu_named, utilised_flops
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
@@ -250,7 +251,8 @@ class TracedSource(PhaseSource):
         precision = self._workload.tables["trained_models"].column("precision").to_pylist()
         peak = utilised_flops(self._gpu, precision[0]) if precision else None
         path = path_statistics(self._path(replayed))
-        return step_statistics(self._workload, found, replayed.arrays["end_ps"], peak) | path
+        steps = step_statistics(self._workload, found, replayed.arrays["end_ps"], peak)
+        return steps | memory_statistics(self._workload, self._gpu) | path
 
     def _path(self, replayed: Replayed) -> pa.Table:
         """Of the latest replay it is kept, for figures and tables."""
@@ -261,7 +263,7 @@ class TracedSource(PhaseSource):
 
     def notes(self, done: Done) -> Sequence[Note]:
         return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes(),
-                *self._message_notes()]  # fmt: skip
+                *self._message_notes(), *memory_notes(self._workload, self._gpu)]  # fmt: skip
 
     def _start_notes(self) -> list[Note]:
         if self._gpu.start_latency_ps is not None:
