@@ -101,3 +101,11 @@ def test_the_conda_recipe_says_what_pyproject_says() -> None:
 def test_links_of_a_page_beside_the_readme_lead_somewhere(page: str) -> None:
     targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text())
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_benches_lie_where_they_are_run() -> None:
+    (command,) = re.findall(r"^pytest -m bench (.*)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    places = [ROOT / place for place in command.split()]
+    marked = [path for path in (ROOT / "tests").rglob("test_*.py") if re.search(r"mark\.bench\b", path.read_text())]
+    assert marked
+    assert [path for path in marked if not any(path.is_relative_to(place) for place in places)] == []
