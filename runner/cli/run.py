@@ -158,8 +158,12 @@ def _steps(figures: Mapping[str, Statistic]) -> str:
     shares = (f"GPUs compute {compute / whole:.1%}", f"exposed communication {transfer / whole:.1%} and its waits "
               f"{wait / whole:.1%}", f"idle {idle / whole:.1%}")  # fmt: skip
     step = [f"step {figures['step.time'].value:.6f} s"] if "step.time" in figures else []
-    use = figures.get("step.model_flops_utilisation")
-    return ", ".join([*step, *shares, *([] if use is None else [f"MFU {use.value:.1%}"])])
+    more = [
+        f"{name} {figures[key].value:.1%}"
+        for name, key in (("pipeline bubble", "step.pipeline_bubble"), ("MFU", "step.model_flops_utilisation"))
+        if key in figures
+    ]
+    return ", ".join([*step, *shares, *more])
 
 
 def _intervals(figures: Mapping[str, Statistic]) -> str:

@@ -91,8 +91,17 @@ def _of_steps(result: Result) -> Iterator[Card]:
     yield "GPUs compute", percent(compute / whole), "of the time, mean over ranks"
     more = f"of the time; {percent(wait / whole)} waits for other members"
     yield "Exposed communication", percent((transfer + wait) / whole), more
+    if "step.pipeline_bubble" in figures:
+        yield (
+            "Pipeline bubble",
+            percent(_value(figures, "step.pipeline_bubble")),
+            "of the time, GPUs wait for other stages",
+        )
     if "step.model_flops_utilisation" in figures:
         yield "MFU", percent(_value(figures, "step.model_flops_utilisation")), "of the GPUs' peak, by the model's work"
+    if "step.memory" in figures:
+        share = "" if "step.memory_share" not in figures else f", {percent(_value(figures, 'step.memory_share'))} of it"
+        yield "GPU memory", f"{_value(figures, 'step.memory') / 1e9:.3g} GB", f"of the fullest GPU{share}"
 
 
 def _value(figures: Mapping[str, Statistic], name: str) -> float:

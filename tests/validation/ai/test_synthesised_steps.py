@@ -27,17 +27,23 @@ def quick_hosts(tmp_path_factory) -> Path:
     return path
 
 
-def step_s(folder: Path, target: Path, **keys: object) -> float:
+def step_s(folder: Path, target: Path, **keys: object) -> tuple[float, float]:
+    """The longest step of a rank, and the pipeline's bubble as the run tells it."""
     made = manyscale.synthesise(target=target, output=folder / "step", **{**SHAPE, **keys})
-    manyscale.run({"workload": {"path": str(made.path)}, "target": str(target)}, folder / "run", report=False)
+    result = manyscale.run({"workload": {"path": str(made.path)}, "target": str(target)}, folder / "run", report=False)
     steps = pq.read_table(folder / "run" / "timeline" / "steps.parquet")
-    return float((steps.column("end_ps").to_numpy() - steps.column("start_ps").to_numpy()).max()) / 1e12
+    bubble = result.statistics.get("step.pipeline_bubble")
+    longest = float((steps.column("end_ps").to_numpy() - steps.column("start_ps").to_numpy()).max()) / 1e12
+    return longest, 0.0 if bubble is None else float(bubble.value)
 
 
 @pytest.mark.parametrize("interleaved", [1, 2, 4])
 def test_the_bubble_of_a_replay_is_narayanans(tmp_path, quick_hosts, interleaved):
     """(p - 1) / (v m) of the time that one GPU takes for the same, over p stages (section 2.2). Messages, the
-    optimiser, and the ends of the model, which only some stages have, are the rest."""
-    whole = step_s(tmp_path / "one", quick_hosts) / 4
-    found = step_s(tmp_path / "four", quick_hosts, pp=4, interleaved=interleaved)
-    assert found / whole - 1 == pytest.approx(3 / (8 * interleaved), abs=0.02)
+    optimiser, and the ends of the model, which only some stages have, are the rest. Of the whole step the bubble is
+    (p - 1) / (v m + p - 1)."""
+    whole, none = step_s(tmp_path / "one", quick_hosts)
+    found, bubble = step_s(tmp_path / "four", quick_hosts, pp=4, interleaved=interleaved)
+    assert found / (whole / 4) - 1 == pytest.approx(3 / (8 * interleaved), abs=0.02)
+    assert none == 0
+    assert bubble == pytest.approx(3 / (8 * interleaved + 3), abs=0.02)

@@ -4,10 +4,15 @@ At an instant a GPU *computes* if a launch, a copy or a set runs on it. Communic
 some and computes nothing: it *transfers* if in any collective all members have come to it (or in a message), else it
 *waits* for members that come later. In what is left it is idle: the host gives it nothing in time. The four parts sum
 to the time from the begin of a rank's first step to the end of its last one, or of what its GPU does by then.
+
+The *bubble* of a pipeline is the time that its GPUs compute and transfer nothing while they wait for other stages, and
+after their own end for that of the last of them. Of 1F1B with p stages, m micro batches and v pieces of a stage it is
+(p - 1) / (v m) of the time in which they work (Narayanan et al., SC 2021, 2.2).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +30,7 @@ _G: Final = GpuOperationKind
 COMPUTES, TRANSFERS, WAITS, IDLES = range(4)
 PARTS: Final = ("compute", "exposed_transfer", "exposed_wait", "idle")
 _MOST_GROUPS: Final = 64  # that have figures of their own
+_PIPELINE: Final = re.compile(r"(?<![a-z])pp(?![a-z])|pipeline|embedding")
 _RANKS_AT_ONCE: Final = 256  # whose intervals are in memory together
 
 
@@ -40,6 +46,7 @@ class Breakdown:
     transfer_ps: dict[str, np.ndarray]
     operations: dict[str, int]
     bytes: dict[str, int]
+    bubble_ps: np.ndarray
 
 
 def breakdown(
@@ -55,6 +62,8 @@ def breakdown(
     first, last = _windows(workload, arrays)
     parts = np.zeros((num_ranks, len(PARTS)), np.int64)
     exposed = {name: np.zeros(num_ranks, np.int64) for name in names}
+    of_pipeline = np.array([number for number, name in enumerate(names) if _joins_stages(name)], np.int64)
+    bubble = np.zeros((num_ranks, 2), np.int64)
     meets = of.of_given >= 0
     takes = (start >= 0) & (end > start)
     computes = takes & (kind <= int(_G.set)) & (kind != int(_G.copy_on_host))
@@ -70,6 +79,9 @@ def breakdown(
             own = says[group_of[says] == number]
             both = _covered(rank, (spans[0], (own, start[own], end[own])), first, last)
             exposed[name] += both[:, 1]
+        if len(of_pipeline):
+            own = says[np.isin(group_of[says], of_pipeline)]
+            bubble[:, 0] += _covered(rank, (*spans[:2], (own, start[own], begins[own])), first, last)[:, 2]
     parts[:, IDLES] = last - first - parts.sum(axis=1)
     wait, transfer = {}, {}
     counts, moved = {}, {}
@@ -82,7 +94,23 @@ def breakdown(
         sends = sends[np.isin(workload.column("operations", "kind")[sends], SENDS)]
         counts[name] = len(each) + len(sends)
         moved[name] = int(of.bytes[each].sum() + workload.column("operations", "bytes")[sends].sum())
-    return Breakdown(parts, exposed, wait, transfer, counts, moved)
+    return Breakdown(parts, exposed, wait, transfer, counts, moved, _bubble(bubble[:, 0], of, first, last))
+
+
+def _joins_stages(name: str) -> bool:
+    """Whether a group of this name, as frameworks give it, is of stages of a pipeline: pp, mesh_pp, Megatron-LM's
+    PIPELINE_MODEL_PARALLEL_GROUP, and EMBEDDING_GROUP, in which its last stage waits for its first."""
+    return bool(_PIPELINE.search(name.lower()))
+
+
+def _bubble(waits_ps: np.ndarray, of: StreamCollectives, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """int64[ranks, 2]: the waits, and from a rank's end to that of its pipeline's last rank; and the whole time."""
+    end = np.full(len(first), -1)
+    for communicator, name in of.names.items():
+        if _joins_stages(name) and len(members := of.members[communicator]) > 1:
+            end[members] = np.maximum(end[members], last[members].max())
+    is_in = end >= 0
+    return np.where(is_in[:, None], np.column_stack((waits_ps + end - last, end - first)), 0)
 
 
 def _sent_ps(workload: Workload, rank: np.ndarray, end: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -220,6 +248,10 @@ def step_statistics(
             found.operations[name], "1", "count", f"group {name}: its collectives and messages"
         )
         figures[f"group.{name}.bytes"] = Statistic(found.bytes[name], "B", "total", f"group {name}: what they move")
+    bubble, whole = found.bubble_ps.sum(axis=0).tolist()
+    if whole:
+        text = "of the time of a pipeline's GPUs, what they wait for other stages, and for the last one to end"
+        figures["step.pipeline_bubble"] = Statistic(bubble / whole, "1", "ratio", text)
     if workload.tables["steps"].num_rows:
         figures |= _of_steps(workload, end_ps, peak_flops_per_s)
     return figures

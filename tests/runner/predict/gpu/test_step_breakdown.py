@@ -109,6 +109,35 @@ def test_a_stage_waits_until_the_message_before_it_is_sent(run):
     assert figure(result, "group.pp.bytes") == 1_000_000
 
 
+@pytest.mark.theory
+@pytest.mark.parametrize("name", ["pp", "mesh_pp", "PIPELINE_MODEL_PARALLEL_GROUP", "dp"])
+def test_the_bubble_is_what_stages_wait_for_each_other(run, name):
+    """Two stages, one micro batch, messages for nothing: stage 0 computes 0 to 10, waits for stage 1's 20 and computes
+    5 more; stage 1 waits 10, computes 20, and has ended 5 before the pipeline has."""
+    steps = Steps(2, {name: [0, 1]})
+    first = [steps.mark(rank) for rank in (0, 1)]
+    steps.launch(0, 10 * US)
+    steps.send(0, 1, 8, stream=20, group=name)
+    steps.group_end(0, [0])
+    steps.send(1, 0, 8, receives=True, stream=20, group=name)
+    steps.group_end(1, [0])
+    steps.launch(1, 20 * US)
+    steps.send(1, 0, 8, stream=20, request=1, group=name)
+    steps.group_end(1, [1])
+    steps.send(0, 1, 8, receives=True, stream=20, request=1, group=name)
+    steps.group_end(0, [1])
+    steps.launch(0, 5 * US)
+    for rank in (0, 1):
+        steps.synchronize(rank)
+        steps.step(rank, 0, first[rank], steps.mark(rank))
+    result = run(steps, target_network={"intra_node": {"latency": "0 us", "bandwidth": "1 TB/s"}})
+    bubble = result.statistics.get("step.pipeline_bubble")
+    if name == "dp":
+        assert bubble is None
+    else:
+        assert bubble.value == pytest.approx((20 + 10 + 5) / (2 * 35), rel=1e-3)
+
+
 def path_of(result: manyscale.RunResult) -> list[tuple[str, int, str, int, int]]:
     """Kind, rank, name, begin and end in us; segments of one thread that follow each other as one."""
     found: list[tuple[str, int, str, int, int]] = []
