@@ -9,11 +9,10 @@ from manyscale.runner.errors import UserError
 
 INSTALL: Final = {
     "aiohttp": "pip install 'manyscale[cluster]'",
-    "google.protobuf": "pip install protobuf",  # where Ray is, it is there
     "ray": "pip install 'manyscale[ray]'",
     "plotly": "pip install plotly",
 }
-_NAMES: Final = {"aiohttp": "Ray's client of jobs", "google.protobuf": "protobuf", "ray": "Ray", "plotly": "Plotly"}
+_NAMES: Final = {"aiohttp": "Ray's client of jobs", "ray": "Ray", "plotly": "Plotly"}
 
 
 def is_installed(package: str) -> bool:

@@ -52,16 +52,14 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
         name: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
     if not _is_asked_for():
         return name
-    reason = _reason_against()
-    if not reason:
-        plain = Path(wheel_directory, name)
-        with tempfile.TemporaryDirectory() as scratch:
-            reason = _compile(plain, Path(scratch))
-            if not reason:
-                name = _packed(plain, Path(scratch))
-                plain.unlink()
-    if reason:
+    if reason := _reason_against():
         print(f"manyscale: the wheel holds no compiled kernels ({reason}); they are compiled at first use", flush=True)
+        return name
+    plain = Path(wheel_directory, name)
+    with tempfile.TemporaryDirectory() as scratch:
+        _compile(plain, Path(scratch))
+        name = _packed(plain, Path(scratch))
+        plain.unlink()
     return name
 
 
@@ -80,8 +78,9 @@ def _reason_against() -> str:
     return ""
 
 
-def _compile(wheel: Path, scratch: Path) -> str:
-    """Compile into ``scratch``, which gets what the wheel holds. Returns why not, if so."""
+def _compile(wheel: Path, scratch: Path) -> None:
+    """Compile into ``scratch``, which gets what the wheel holds. A command that fails ends the build: the wheel would
+    lack the kernels that it and those after it need, and nobody would see it before they are compiled at first use."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(scratch)
     path = os.pathsep.join(filter(None, [str(scratch), os.environ.get("PYTHONPATH")]))
@@ -92,9 +91,9 @@ def _compile(wheel: Path, scratch: Path) -> str:
     environment = {**os.environ, **_PROCESSOR, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
     print(done.stderr, end="", flush=True)
-    if done.returncode and not any((scratch / _KERNELS).rglob("*.nbc")):
-        return done.stderr.strip().rpartition("\n")[2] or f"the process that compiles them ended with {done.returncode}"
-    return ""
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2]
+        raise SystemExit(f"kernels: {reason or f'the process that compiles them ended with {done.returncode}'}")
 
 
 def _packed(plain: Path, scratch: Path) -> str:

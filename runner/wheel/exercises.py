@@ -166,7 +166,7 @@ def _run_all(entries: Sequence[Sequence[str]]) -> bool:
         failures = [failure for failure in pool.map(_process, entries) if failure]
     print(f"{len(entries)} processes, {time.monotonic() - begin:.0f} s", flush=True)
     for failure in failures:
-        print(failure, flush=True)
+        print(failure, file=sys.stderr, flush=True)
     return bool(failures)
 
 

@@ -32,10 +32,9 @@ def build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             wheel.writestr("manyscale-0.1.0.dist-info/RECORD", "")
         return PLAIN
 
-    def compiled(_wheel: Path, scratch: Path) -> str:
+    def compiled(_wheel: Path, scratch: Path) -> None:
         (scratch / KERNEL).parent.mkdir(parents=True)
         (scratch / KERNEL).write_bytes(b"code")
-        return ""
 
     monkeypatch.setattr(backend.build_meta, "build_wheel", plain)
     monkeypatch.setattr(
@@ -86,6 +85,17 @@ def test_a_wheel_with_kernels_is_for_this_python_and_names_them(build: Path, mon
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
         assert record.pop(member) == f"sha256={digest},{len(content)}"
     assert record == {}
+
+
+def test_a_command_that_fails_ends_the_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "manyscale" / "runner" / "wheel"
+    package.mkdir(parents=True)
+    (package / "exercises.py").write_text("import sys\nsys.exit('failed: one\\ntwo is not installed')\n")
+    with zipfile.ZipFile(tmp_path / PLAIN, "w") as wheel:
+        wheel.write(package / "exercises.py", "manyscale/runner/wheel/exercises.py")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with pytest.raises(SystemExit, match=r"^kernels: two is not installed$"):
+        backend._compile(tmp_path / PLAIN, tmp_path / "scratch")
 
 
 @pytest.mark.usefixtures("x86_linux")

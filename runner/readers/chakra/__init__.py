@@ -12,7 +12,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manyscale.runner.extras import require
 from manyscale.runner.readers.chakra.files import files_of, looks_like
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
@@ -33,7 +32,6 @@ def can_read(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload. Raises UserError, one line with file and place, for what is no Chakra trace or contradicts
     itself."""
-    require("google.protobuf", str(path))
     from manyscale.runner.readers.chakra import reader
 
     return reader.read(path)

@@ -173,7 +173,8 @@ def _write_links(file: gzip.GzipFile, links: pa.Table | None) -> None:
     code, start, end, used = (to_numpy(links.column(name)) for name in ("link", "start_ps", "end_ps", "utilisation"))
     rows = np.flatnonzero(np.isin(code, shown))
     code, start, end, used = code[rows], start[rows], end[rows], used[rows]
-    follows = np.append((code[1:] == code[:-1]) & (start[1:] == end[:-1]), False)  # rows are sorted by link and time
+    follows = np.zeros(len(code), np.bool_)
+    follows[:-1] = (code[1:] == code[:-1]) & (start[1:] == end[:-1])  # rows are sorted by link and time
     # a change per row, and one to zero after each row that no other one follows
     link = np.concatenate((code, code[~follows]))
     time = np.concatenate((start, end[~follows]))

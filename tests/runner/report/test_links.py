@@ -129,6 +129,13 @@ def test_counters_of_the_chrome_trace(tmp_path):
     assert {event["pid"] for event in events if event["ph"] == "C"} == {3}
 
 
+def test_links_without_traffic_have_no_counters(tmp_path):
+    result = with_links()
+    perfetto.write(replace(result, links=result.links.slice(0, 0)), tmp_path)
+    events = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["traceEvents"]
+    assert not [event for event in events if event["ph"] == "C"]
+
+
 def test_links_of_a_model_reach_the_run_directory(cli, write_trace, monkeypatch, tmp_path):
     """One message of 1,000 B + 16 B of envelope from node 0 to 1, as a model that knows links would tell of it."""
 
