@@ -115,11 +115,12 @@ def codes(workload: Workload) -> list[str]:
     return [note.code for note in workload.notes]
 
 
-def host_trace(path: Path, *records: tuple[str, int, int, list[int], list[int]]) -> None:
-    """Schema 1.0.1: (name, elements sent, received, parts sent, received) of floats; and a wait."""
+def host_trace(path: Path, *records: tuple[str, int, int, list[int], list[int]], place: int = 0) -> None:
+    """Schema 1.0.1: (name, elements sent, received, parts sent, received) of floats; and a wait. ``place``: of the
+    rank, or of a partner or root."""
     nodes = [{"name": "record_param_comms", "id": 1, "rf_id": 99, "inputs": [0, 0, 0, "wait", [], []], "outputs": []}]
     for at, (name, sent, received, parts, theirs) in enumerate(records):
-        inputs = [[1, 2, 0, sent, 4, "cuda:0"], at, 94594108284448, 0, name, parts, theirs]
+        inputs = [[1, 2, 0, sent, 4, "cuda:0"], at, 94594108284448, place, name, parts, theirs]
         outputs = [[3, 4, 0, received, 4, "cuda:0"]]
         nodes.append({"name": "record_param_comms", "id": 2 + at, "rf_id": at, "inputs": inputs, "outputs": outputs})
     path.write_text(json.dumps({"schema": "1.0.1", "pid": 7, "nodes": nodes}))

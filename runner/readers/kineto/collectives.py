@@ -18,6 +18,8 @@ from manyscale.runner.readers.kineto.events import Args, number
 
 _K: Final = OperationKind
 UNKNOWN: Final = -1
+MESSAGES: Final = (_K.isend, _K.irecv)
+ROOTED: Final = (_K.bcast, _K.reduce, _K.gather, _K.scatter)
 # by names of collectives without "_", "_base", "_coalesced" and the like
 _KINDS: Final = (
     (re.compile("allreduce|barrier"), _K.allreduce),
@@ -46,8 +48,9 @@ _BETWEEN: Final = re.compile(r"(send|recv)\s*(\d+)\s*(?:->|<-)\s*(\d+)")
 class Told:
     """What is told of a collective at one rank. ``kind`` is None where it is not told, as of messages that were made
     one kernel. Elements are UNKNOWN where they are not told; ``sends`` and ``receives`` are elements by member, () for
-    equal ones. ``group``: as the rank calls it; ``members``: world ranks, () unknown; ``peer``: of a message, a
-    world rank."""
+    equal ones. ``group``: as the rank calls it; ``members``: world ranks, () unknown. Of a message ``peer`` is the
+    partner as a world rank, or ``place`` the partner's place in the group, and ``own`` the rank's, where they are told;
+    ``root``: of a collective, its place in the group."""
 
     kind: OperationKind | None
     sent: int = UNKNOWN
@@ -60,6 +63,9 @@ class Told:
     members: tuple[int, ...] = ()
     size: int = 0
     peer: int = UNKNOWN
+    place: int = UNKNOWN
+    own: int = UNKNOWN
+    root: int = UNKNOWN
 
     @property
     def is_sized(self) -> bool:
@@ -109,10 +115,13 @@ def of_args(args: Args) -> Told | None:
         _members(args),
         max(number(args.group_size, 0), 0),
     )
-    if found.kind in (_K.isend, _K.irecv):
-        peer = number(args.destination if found.kind == _K.isend else args.source, UNKNOWN)
-        return replace(found, peer=peer)
-    return found
+    if found.kind in MESSAGES:
+        return replace(
+            found,
+            peer=number(args.destination if found.kind == _K.isend else args.source, UNKNOWN),
+            place=number(args.place, UNKNOWN),
+        )
+    return replace(found, root=number(args.place, UNKNOWN)) if found.kind in ROOTED else found
 
 
 def _members(args: Args) -> tuple[int, ...]:
@@ -140,7 +149,8 @@ def numbers(value: Any) -> tuple[int, ...]:
 
 
 def of_mark(name: str, args: Args | None) -> Told | None:
-    """What a mark ``nccl:all_to_all`` tells: the kind, and the elements of what is sent."""
+    """What a mark ``nccl:all_to_all`` tells: the kind, and the elements of what is sent; of messages (``nccl:send
+    0->1``, ``nccl:recv 1<-0``) the places of both in their group (ProcessGroupNCCL.cpp)."""
     _, _, what = name.partition(":")
     between = _BETWEEN.search(what)
     kind = kind_of(between[1] if between else what)
@@ -150,7 +160,8 @@ def of_mark(name: str, args: Args | None) -> Told | None:
     sent, size = UNKNOWN, UNKNOWN
     if len(shapes) and isinstance(shapes[0], list) and len(kinds):
         sent, size = _elements(shapes), element_bytes(str(kinds[0]))
-    return Told(kind, sent, UNKNOWN, size, peer=int(between[3]) if between else UNKNOWN)
+    own, place = (int(between[2]), int(between[3])) if between else (UNKNOWN, UNKNOWN)
+    return Told(kind, sent, UNKNOWN, size, place=place, own=own)
 
 
 def _elements(shapes: Sequence[Any]) -> int:

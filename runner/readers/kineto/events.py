@@ -41,6 +41,7 @@ class Args(msgspec.Struct, gc=False):
     member_stride: Any = msgspec.field(name="Global rank stride", default=None)
     source: Any = msgspec.field(name="Src Rank", default=None)
     destination: Any = msgspec.field(name="Dst Rank", default=None)
+    place: Any = msgspec.field(name="Rank", default=None)
     graph: Any = msgspec.field(name="graph id", default=None)
     awaited_stream: Any = msgspec.field(name="wait_on_stream", default=None)
     recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)

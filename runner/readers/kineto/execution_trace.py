@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.kineto.collectives import Told, element_bytes, kind_of, numbers
+from manyscale.runner.readers.kineto.collectives import MESSAGES, ROOTED, Told, element_bytes, kind_of, numbers
 from manyscale.runner.readers.kineto.events import Document, number
 
 _RECORD: Final = b"record_param_comms"
@@ -66,13 +66,14 @@ def _told(values: list[Any], outputs: list[Any], attributes: dict[str, Any]) -> 
     received, _ = _tensors(outputs[0] if outputs else None)
     splits = [numbers(each) for each in values[at + 1 : at + 3]]
     group = next((each for each in values[1:at] if isinstance(each, list)), None)
+    place = number(values[at - 1], -1) if type(values[at - 1]) is int else -1  # of the partner, or the root
     first, stride, members = (number(each, -1) for each in (*values[at + 3 : at + 6], -1, -1, -1)[:3])
     told = Told(
         kind, sent, received, size, splits[0] if splits else (), splits[1] if len(splits) > 1 else (),
         str(group[0]) if group else str(values[2]) if at >= 3 else "",
         str(group[1]) if group and len(group) > 1 else "",
         tuple(range(first, first + stride * members, stride)) if first >= 0 and stride > 0 and members > 0 else (),
-        max(members, 0),
+        max(members, 0), place=place if kind in MESSAGES else -1, root=place if kind in ROOTED else -1,
     )  # fmt: skip
     if "in_msg_nelems" in attributes:
         told = replace(

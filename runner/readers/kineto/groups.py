@@ -7,33 +7,26 @@ until the last rank has come, and all end together: the true time of a collectiv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from manyscale.models.workload import OperationKind
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.kineto.collectives import Told
+from manyscale.runner.readers.kineto.collectives import MESSAGES, Told
+from manyscale.runner.readers.kineto.messages import (
+    Keys,
+    Member,
+    Partners,
+    alike,
+    leave_early,
+    messages_of,
+    partner_of,
+    said,
+)
 
 _K: Final = OperationKind
-_SIZED_ALIKE: Final = (_K.allreduce, _K.bcast, _K.reduce, _K.allgather, _K.reduce_scatter, _K.alltoall)
-
-
-@dataclass(frozen=True)
-class Member:
-    """A rank of the traces: its ``place`` (file), its number in the ``world`` of the job, and what is told of each of
-    its collectives and messages, with their ``stream``, ``begin`` and ``end``; whether they were given before the
-    trace began (``is_early``)."""
-
-    place: str
-    number: int
-    told: tuple[Told, ...]
-    stream: np.ndarray
-    begin: np.ndarray
-    end: np.ndarray
-    is_early: np.ndarray
-    groups: tuple[tuple[str, str, tuple[int, ...]], ...]  # name, purpose, world ranks
 
 
 @dataclass(frozen=True)
@@ -60,17 +53,15 @@ class Meetings:
     alone: list[list[int]]
 
 
-_Keys = dict[tuple[object, ...], dict[int, list[int]]]
-
-
 def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
     """Which collectives and messages belong together; groups by their first rank and first collective. Raises UserError
     where ranks do not agree."""
     index = {rank.number: at for at, rank in enumerate(ranks)}
     every = tuple(range(len(ranks)))
-    found: _Keys = {}
+    found: Keys = {}
     described: dict[tuple[object, ...], tuple[str, tuple[int, ...], int, bool]] = {}
-    sent: _Keys = {}
+    sent: Keys = {}
+    partners = Partners(ranks)
     alone: list[list[int]] = [[] for _ in ranks]
     for at, rank in enumerate(ranks):
         configured = {name: (purpose, members) for name, purpose, members in rank.groups}
@@ -79,14 +70,15 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
             if told.kind is None:
                 alone[at].append(number)
                 continue
-            if told.kind in (_K.isend, _K.irecv):
-                ends = (rank.number, told.peer) if told.kind == _K.isend else (told.peer, rank.number)
-                sent.setdefault((*ends, told.group), {}).setdefault(at, []).append(number)
-                continue
             purpose, members = told.purpose, told.members
             if told.group in configured:
                 purpose = purpose or configured[told.group][0]
                 members = members or configured[told.group][1]
+            if told.kind in MESSAGES:
+                peer = partner_of(told, rank, members, partners)
+                ends = (rank.number, peer) if told.kind == _K.isend else (peer, rank.number)
+                sent.setdefault((*ends, partners.name(told.group)), {}).setdefault(at, []).append(number)
+                continue
             if rank.number in members:
                 key: tuple[object, ...] = ("ranks", members, told.group)
                 mine = tuple(index[each] for each in members if each in index)
@@ -107,7 +99,7 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
             assumed = key[0] != "named" or size != len(members)
         for each in members:
             of.setdefault(each, [])
-        _leave_early(ranks, of, alone)
+        leave_early(ranks, of, alone)
         _check_numbers(name, ranks, members, of)
         if of[members[0]]:
             everyone = tuple(ranks[each].number for each in members)
@@ -120,43 +112,7 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
     groups.sort(key=lambda each: (each.members, int(each.collectives[0, 0])))
     for group in groups:
         _check(group, ranks)
-    return Meetings(groups, _messages(ranks, index, sent, alone), [sorted(each) for each in alone])
-
-
-def _leave_early(ranks: Sequence[Member], of: dict[int, list[int]], alone: list[list[int]]) -> None:
-    """Without the first collectives of ranks that were given before the trace began and that others do not have."""
-    least = min(map(len, of.values()))
-    for rank, own in of.items():
-        while len(own) > least and ranks[rank].is_early[own[0]]:
-            alone[rank].append(own.pop(0))
-
-
-def _messages(
-    ranks: Sequence[Member], index: dict[int, int], sent: _Keys, alone: list[list[int]]
-) -> list[dict[int, tuple[int, int]]]:
-    """The k-th message from one rank to another is the k-th that this one receives of it."""
-    found: list[dict[int, tuple[int, int]]] = [{} for _ in ranks]
-    for (source, destination, _), of in sent.items():
-        one, other = index.get(source, -1), index.get(destination, -1)  # type: ignore[call-overload]
-        if one < 0 or other < 0 or one == other:
-            for rank, own in of.items():
-                alone[rank] += own
-            continue
-        sends, receives = of.get(one, []), of.get(other, [])
-        _leave_early(ranks, {one: sends, other: receives}, alone)
-        if len(sends) != len(receives):
-            raise UserError(
-                f"{ranks[one].place}: rank {source} sends {len(sends)} messages to rank {destination}, which receives "
-                f"{len(receives)} of it; give traces of the same steps of all ranks"
-            )
-        for a, b in zip(sends, receives, strict=True):
-            if not _alike(replace(ranks[one].told[a], kind=_K.bcast), replace(ranks[other].told[b], kind=_K.bcast)):
-                raise UserError(
-                    f"{ranks[one].place}: message {sends.index(a) + 1} of rank {source} to rank {destination} is "
-                    f"{_said(ranks[one].told[a])}, and {_said(ranks[other].told[b])} there; are the traces of one step?"
-                )
-            found[one][a], found[other][b] = (other, b), (one, a)
-    return found
+    return Meetings(groups, messages_of(ranks, index, sent, alone), [sorted(each) for each in alone])
 
 
 def _check_numbers(name: str, ranks: Sequence[Member], members: Sequence[int], of: dict[int, list[int]]) -> None:
@@ -165,27 +121,14 @@ def _check_numbers(name: str, ranks: Sequence[Member], members: Sequence[int], o
         return
     fewest, most = min(counts, key=lambda each: counts[each]), max(counts, key=lambda each: counts[each])
     few, many = ([ranks[each].told[k] for k in of[each]] for each in (fewest, most))
-    differs = next((k for k, (a, b) in enumerate(zip(few, many, strict=False)) if not _alike(a, b)), len(few))
-    at = f"rank {ranks[most].number}'s is {_said(many[differs])}" if differs < len(many) else "there"
-    one = f"rank {ranks[fewest].number}'s {_said(few[differs])}" if differs < len(few) else "the other has none"
+    differs = next((k for k, (a, b) in enumerate(zip(few, many, strict=False)) if not alike(a, b)), len(few))
+    at = f"rank {ranks[most].number}'s is {said(many[differs])}" if differs < len(many) else "there"
+    one = f"rank {ranks[fewest].number}'s {said(few[differs])}" if differs < len(few) else "the other has none"
     raise UserError(
         f"{ranks[fewest].place}: group {name!r}: rank {ranks[fewest].number} has {counts[fewest]} collectives, rank "
         f"{ranks[most].number} {counts[most]}; they differ first at number {differs + 1}: {at}, {one}; give traces of "
         "the same steps of all ranks"
     )
-
-
-def _alike(one: Told, other: Told) -> bool:
-    if one.kind is not None and other.kind is not None and one.kind != other.kind:
-        return False
-    if one.kind in _SIZED_ALIKE and one.is_sized and other.is_sized and not (one.sends or other.sends):
-        return one.bytes == other.bytes or one.kind == _K.alltoall
-    return True
-
-
-def _said(told: Told) -> str:
-    kind = "SendRecv" if told.kind is None else told.kind.name
-    return f"{kind} of {told.bytes} bytes" if told.is_sized else kind
 
 
 def _check(group: Group, ranks: Sequence[Member]) -> None:
@@ -194,10 +137,10 @@ def _check(group: Group, ranks: Sequence[Member]) -> None:
     for k in range(group.collectives.shape[1]):
         every = [ranks[rank].told[group.collectives[at, k]] for at, rank in enumerate(group.members)]
         for rank, told in zip(group.members, every, strict=True):
-            if not _alike(every[0], told):
+            if not alike(every[0], told):
                 raise UserError(
-                    f"{ranks[rank].place}: group {group.name!r}: collective {k + 1} is {_said(told)} at rank "
-                    f"{ranks[rank].number} and {_said(every[0])} at rank {first.number}; are the traces of one job?"
+                    f"{ranks[rank].place}: group {group.name!r}: collective {k + 1} is {said(told)} at rank "
+                    f"{ranks[rank].number} and {said(every[0])} at rank {first.number}; are the traces of one job?"
                 )
         _check_splits(group, ranks, k, every)
 
@@ -228,28 +171,3 @@ def true_times(group: Group, ranks: Sequence[Member]) -> np.ndarray:
         ],
         axis=0,
     )
-
-
-def clock_offsets(groups: Sequence[Group], ranks: Sequence[Member]) -> np.ndarray:
-    """int64[ranks]: how far the clock of each rank is ahead of the first one's, as the ends of collectives tell: the
-    median over those that both took part in, along the groups with the most collectives first."""
-    offset = np.zeros(len(ranks), np.int64)
-    reached = [False] * len(ranks)
-    whole = [each for each in groups if len(each.members) > 1 and each.collectives.shape[1]]
-    for root in range(len(ranks)):
-        if reached[root]:
-            continue
-        reached[root], waiting = True, [root]
-        while waiting:
-            at = waiting.pop()
-            for group in whole:
-                if at not in group.members:
-                    continue
-                mine = ranks[at].end[group.collectives[group.members.index(at)]]
-                for place, other in enumerate(group.members):
-                    if not reached[other]:
-                        theirs = ranks[other].end[group.collectives[place]]
-                        offset[other] = offset[at] + int(np.median(theirs - mine))
-                        reached[other] = True
-                        waiting.append(other)
-    return offset

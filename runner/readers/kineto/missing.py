@@ -29,8 +29,14 @@ def with_missing(
     operations = found["operations"]
     kind, peer, communicator = (to_numpy(operations.column(name)) for name in ("kind", "peer", "communicator_id"))
     is_message = (peer >= 0) & ~np.isin(kind, COLLECTIVES)
-    operations = _with(operations, "peer", to_arrow(np.where(is_message, number[np.maximum(peer, 0)], peer)))
+    peer = np.where(is_message, number[np.maximum(peer, 0)], peer)
     members = [list(range(world)), *map(list, groups)]
+    here = tables["communicators"].column("members").to_pylist()
+    for row in np.flatnonzero((peer >= 0) & ~is_message & (communicator > 0)).tolist():  # roots: places in their groups
+        of = communicator[row]
+        root = int(number[here[of][peer[row]]])
+        peer[row] = members[of].index(root) if root in members[of] else 0
+    operations = _with(operations, "peer", to_arrow(peer.astype(np.int32)))
     sizes = np.array([len(each) for each in members])[communicator].tolist()
     for side in _COUNTS:
         lists = operations.column(side).to_pylist()

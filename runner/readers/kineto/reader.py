@@ -13,12 +13,14 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, changes, informs
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.kineto.clocks import ONE_CLOCK_PS, aligned, clock_offsets
 from manyscale.runner.readers.kineto.collectives import numbers
 from manyscale.runner.readers.kineto.events import decoded
 from manyscale.runner.readers.kineto.files import contents, is_trace
 from manyscale.runner.readers.kineto.given import COMPLETES, Rows
-from manyscale.runner.readers.kineto.groups import Group, Meetings, Member, clock_offsets, meetings_of
+from manyscale.runner.readers.kineto.groups import Group, Meetings, meetings_of
 from manyscale.runner.readers.kineto.launches import with_kernels
+from manyscale.runner.readers.kineto.messages import Member
 from manyscale.runner.readers.kineto.missing import with_missing
 from manyscale.runner.readers.kineto.rank import Rank, rank_of
 from manyscale.runner.readers.kineto.said import said_of
@@ -28,7 +30,6 @@ from manyscale.runner.readers.kineto.trace import Trace, trace_of
 
 NAME: Final = "kineto"
 _G: Final = GpuOperationKind
-_ONE_CLOCK_PS: Final = 50_000_000  # by which ends of a collective differ at ranks of one node at most, with its noise
 _MOST_RANKS: Final = 1 << 24
 _ONE_JOB_NS: Final = 3_600 * 10**9  # windows of a job's ranks are not further apart
 
@@ -56,8 +57,10 @@ def workload_of(
     base = min(rank.trace.base_ns for rank in ranks)
     members = [_member(rank, base) for rank in ranks]
     meetings = meetings_of(members, world)
-    members = _aligned(members, meetings.groups, notes)
+    offset, apart = clock_offsets(meetings, members)
+    members = aligned(members, offset, notes)
     begins = _begins(ranks, members, base)
+    notes += _of_clocks(begins, apart)
     _settle(ranks, meetings)
     table, rank_rows = with_kernels(ranks, begins)
     said = said_of([rank.row_of_told() for rank in ranks], members, meetings, notes)
@@ -118,22 +121,6 @@ def _member(rank: Rank, base_ns: int) -> Member:
     )  # fmt: skip
 
 
-def _aligned(members: list[Member], groups: Sequence[Group], notes: list[Note]) -> list[Member]:
-    """With one clock, where the ends of collectives show that there are several."""
-    offset = clock_offsets(groups, members)
-    if not len(offset) or int(np.ptp(offset)) <= _ONE_CLOCK_PS:
-        return members
-    text = (
-        f"clocks of ranks differ by up to {np.ptp(offset) / 1e9:.3g} ms: they are aligned on the ends of the "
-        "collectives that ranks have in common"
-    )
-    notes.append(informs("clocks-aligned", text, "", int(np.count_nonzero(offset))))
-    return [
-        replace(member, begin=member.begin - by, end=member.end - by)
-        for member, by in zip(members, offset.tolist(), strict=True)
-    ]
-
-
 def _begins(ranks: Sequence[Rank], members: Sequence[Member], base_ns: int) -> list[int]:
     """How much later than the first one each rank's trace begins, ps, on one clock."""
     found = []
@@ -143,6 +130,17 @@ def _begins(ranks: Sequence[Rank], members: Sequence[Member], base_ns: int) -> l
             shift = int(member.end[0]) - int(rank.trace.given.end[rank.told_of[0]])
         found.append(shift + rank.trace.begin)
     return [each - min(found) for each in found]
+
+
+def _of_clocks(begins: Sequence[int], apart: int) -> list[Note]:
+    """``apart``: how many sets of ranks there are that have no collective and no message in common."""
+    if apart < 2 or int(np.ptp(begins)) <= ONE_CLOCK_PS:
+        return []
+    text = (
+        f"{apart} sets of ranks have no collective or message in common: their traces begin "
+        f"{np.ptp(begins) / 1e9:.3g} ms apart as their own clocks say, which may differ"
+    )
+    return [changes("clocks-apart", text, "", apart)]
 
 
 def _settle(ranks: Sequence[Rank], meetings: Meetings) -> None:

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload import NO_RANK, NO_REQUEST, OperationKind
-from manyscale.models.workload.notes import Note, changes
-from manyscale.runner.readers.kineto.collectives import Told
-from manyscale.runner.readers.kineto.groups import Group, Meetings, Member, true_times
+from manyscale.models.workload.notes import Note, changes, informs
+from manyscale.runner.readers.kineto.collectives import ROOTED, Told
+from manyscale.runner.readers.kineto.groups import Group, Meetings, true_times
+from manyscale.runner.readers.kineto.messages import Member
 
 _K: Final = OperationKind
-_ROOTED: Final = (_K.bcast, _K.reduce, _K.gather, _K.scatter)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def said_of(
 ) -> list[dict[int, Said]]:
     """What the rows of each rank communicate, by row. ``rows`` int64[collectives] of each rank: their rows."""
     found: list[dict[int, Said]] = [{} for _ in ranks]
-    unsized = uneven = 0
+    unsized = uneven = rootless = 0
     for communicator, group in enumerate(meetings.groups, 1):
         least = true_times(group, ranks)
         for k in range(group.collectives.shape[1]):
@@ -48,15 +48,20 @@ def said_of(
             described, is_sized, is_even = _described(group, every)
             unsized += not is_sized
             uneven += not is_even
+            root, is_told = NO_RANK, True
+            if described[0].kind in ROOTED:
+                root, is_told = _root(group, every, ranks)
+            rootless += not is_told
             for rank, each, said in zip(group.members, own, described, strict=True):
-                said = replace(said, communicator=communicator, duration_ps=int(least[k]))
+                said = replace(said, communicator=communicator, peer=root, duration_ps=int(least[k]))
                 found[rank][int(rows[rank][each])] = said
     for number, messages in enumerate(meetings.messages):
         for request, (own, (partner, theirs)) in enumerate(sorted(messages.items())):
             told = ranks[number].told[own]
             times = [ranks[of].end[each] - ranks[of].begin[each] for of, each in ((number, own), (partner, theirs))]
-            size = told.sent * told.element_bytes if told.is_sized else 0
-            unsized += not told.is_sized
+            sized = next((each for each in (told, ranks[partner].told[theirs]) if each.is_sized), None)
+            size = sized.bytes if sized is not None else 0
+            unsized += sized is None
             row = int(rows[number][own])
             assert told.kind is not None
             sizes = (size, 0) if told.kind == _K.isend else (0, size)
@@ -68,6 +73,9 @@ def said_of(
             "give host execution traces of the same window, or traces by PyTorch 2.2 or later"
         )
         notes.append(changes("collective-sizes-unknown", text, "", unsized))
+    if rootless:
+        text = f"the traces do not tell the roots of {rootless} collectives: each is the first member"
+        notes.append(informs("roots-assumed", text, "", rootless))
     if uneven:
         text = f"the traces do not tell how {uneven} all-to-alls are split: their parts are taken to be equal"
         notes.append(changes("collective-splits-unknown", text, "", uneven))
@@ -91,8 +99,18 @@ def _described(group: Group, every: Sequence[Told]) -> tuple[list[Said], bool, b
         elif kind == _K.allgather:
             found.append(Said(kind, sent, sent))
         else:
-            found.append(Said(kind, sent, peer=0 if kind in _ROOTED else NO_RANK))
+            found.append(Said(kind, sent))
     return found, is_sized, True
+
+
+def _root(group: Group, every: Sequence[Told], ranks: Sequence[Member]) -> tuple[int, bool]:
+    """The place of a collective's root among the members that were traced, and whether all tell the same; the first
+    one where they do not, or where it was not traced."""
+    told = {each.root for each in every}
+    place = told.pop() if len(told) == 1 else -1
+    world = group.everyone[place] if 0 <= place < len(group.everyone) else -1
+    here = [ranks[each].number for each in group.members]
+    return (here.index(world) if world in here else 0), place >= 0
 
 
 def _exchange(group: Group, every: Sequence[Told], is_sized: bool) -> tuple[list[Said], bool, bool]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from manyscale.models.workload import OperationKind
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.kineto.collectives import MESSAGES
 from manyscale.runner.readers.kineto.events import decoded
 from manyscale.runner.readers.kineto.execution_trace import HostTrace, collectives_of
 from manyscale.runner.readers.kineto.files import host_traces
@@ -47,13 +50,16 @@ def tell_sizes(ranks: Sequence[Rank], hosts: Mapping[int, HostTrace], notes: lis
             unused.append(f"rank {rank.number}: {len(host.collectives)} and {len(rank.told)}")
             continue
         for at, (own, told) in enumerate(zip(rank.told, host.collectives, strict=True)):
-            if own.kind is not None and told.kind is not None and own.kind != told.kind:
+            if own.kind is not None and told.kind is not None and not _may_be(own.kind, told.kind):
                 raise UserError(
                     f"{host.place}: collective {at + 1} is {told.kind.name}, and in {rank.trace.place} "
-                    f"{own.kind.name}; "
-                    "give host execution traces of the same window"
+                    f"{own.kind.name}; give host execution traces of the same window"
                 )
-        rank.told = list(host.collectives)
+        rank.told = [
+            replace(told, peer=own.peer, place=own.place if told.place < 0 else told.place, own=own.own,
+                    members=told.members or own.members)
+            for own, told in zip(rank.told, host.collectives, strict=True)
+        ]  # fmt: skip
         taken += 1
     if unused:
         text = (
@@ -64,6 +70,12 @@ def tell_sizes(ranks: Sequence[Rank], hosts: Mapping[int, HostTrace], notes: lis
     if taken:
         text = f"sizes of collectives are those of the host execution traces of {taken} ranks, k-th by k-th"
         notes.append(informs("sizes-of-host-traces", text, "", taken))
+
+
+def _may_be(own: OperationKind, told: OperationKind) -> bool:
+    """Whether a kernel's kind can be that of a record: SendRecv is taken for an all-to-all where only its name is
+    known."""
+    return own == told or (own == OperationKind.alltoall and told in MESSAGES)
 
 
 def _host_of(trace: Trace, number: int, hosts: Sequence[HostTrace], count: int) -> HostTrace | None:

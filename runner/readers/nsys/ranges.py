@@ -66,7 +66,7 @@ def collective_args(each: Range) -> Args | None:
         setattr(args, "out_elements" if name in _RECEIVED else "in_elements", size // width)
     peer = _number(_first(told, _PEERS))
     if peer is not None and name in ("send", "recv"):
-        args.destination = args.source = peer
+        args.place = peer  # NCCL's ranks are places in their communicators
     return args
 
 

@@ -31,7 +31,7 @@ _MEMORY: Final = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manag
 _OF_EVENTS: Final = (1, 2)  # CUpti_ActivitySynchronizationType: a host, a stream waits for an event
 _RANGES: Final = (59, 60)  # NVTX_EVENTS.eventType: pushed and popped, started and ended
 _VERSION: Final = re.compile(r"_v\d+$")
-_OF_COLLECTIVES: Final = ("collective", "in_elements", "out_elements", "element_type", "group", "destination", "source")
+_OF_COLLECTIVES: Final = ("collective", "in_elements", "out_elements", "element_type", "group", "place")
 _KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 

@@ -7,7 +7,6 @@ import re
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from kineto_traces import Recorded, codes, gpu_rows, told, two_ranks
 
@@ -71,18 +70,6 @@ def test_ranks_that_are_missing_are_said(tmp_path: Path) -> None:
         "changes [ranks-missing] 3 of 4 ranks were not traced (there are 3, numbered from 0 here): collectives of "
         "groups that lack one take the time that they took, with the wait for those that are not there"
     ]
-
-
-def test_clocks_of_nodes_are_aligned_on_the_ends_of_collectives(tmp_path: Path) -> None:
-    """The second rank's clock is 5 s ahead; its trace begins when the first one's does."""
-    for rank, clock in enumerate((0, 5_000_000)):
-        made = Recorded(rank, 2)
-        made.step(1, clock, 200)
-        made.launch(clock + 10, clock + 50, 30, 20, COLLECTIVE, **told("allreduce", 10))
-        made.write(tmp_path / f"rank{rank}.json")
-    found = kineto.read(tmp_path)
-    assert codes(found) == ["clocks-aligned"]
-    assert not np.any(found.column("phases", "kind") == 1)
 
 
 @pytest.mark.parametrize(
@@ -209,36 +196,6 @@ def test_groups_without_names_are_those_that_use_them(tmp_path: Path) -> None:
     counts = [each["receive_counts"] for each in rows if each["kind"] == "reduce_scatter" and each["rank"] == 0]
     assert counts == [[8, 8, 8, 8], [16, 16]]
     assert codes(found) == ["groups-assumed"]
-
-
-def test_messages_of_a_pipeline(tmp_path: Path) -> None:
-    """Rank 0 sends activations, rank 1 sends gradients back; a stream waits behind each message until it is done."""
-    kinds = (("send", "recv"), ("recv", "send"))
-    for rank in range(2):
-        made = Recorded(rank, 2)
-        for at, pair in enumerate(kinds):
-            partner = {"Dst Rank" if pair[rank] == "send" else "Src Rank": 1 - rank}
-            made.launch(100 * at + 10, 100 * at + 20 + 5 * rank, 30 - 5 * rank, 20, "ncclDevKernel_SendRecv(x)",
-                        **told(pair[rank], 16, **partner))  # fmt: skip
-        made.write(tmp_path / f"rank{rank}.json")
-    found = kineto.read(tmp_path)
-    rows = found.tables["operations"].to_pylist()
-    own = [(each["rank"], each["kind"], each["peer"], each["request"], each["completes"]) for each in rows]
-    assert [each for each in own if each[1] != "other"] == [
-        (0, "isend", 1, 0, None), (0, "waitall", -2, -1, [0]), (0, "irecv", 1, 1, None), (0, "waitall", -2, -1, [1]),
-        (1, "irecv", 0, 0, None), (1, "waitall", -2, -1, [0]), (1, "isend", 0, 1, None), (1, "waitall", -2, -1, [1]),
-    ]  # fmt: skip
-    assert [each["duration_ps"] for each in gpu_rows(found, _G.communication)] == [25 * _US] * 4
-    assert [each["bytes"] + each["receive_bytes"] for each in rows if each["kind"] in ("isend", "irecv")] == [64] * 4
-
-
-def test_messages_whose_partners_are_not_known_take_their_time(tmp_path: Path) -> None:
-    made = Recorded(0, 2)
-    made.launch(10, 20, 30, 20, "ncclDevKernel_SendRecv(x)", **told("coalesced", 16))
-    made.launch(110, 120, 40, 20, "ncclDevKernel_SendRecv(x)", **told("send", 16, **{"Dst Rank": 1}))
-    found = kineto.read(made.write(tmp_path / "a.json"))
-    assert [(each["kind"], each["duration_ps"]) for each in gpu_rows(found)] == [(0, 30 * _US), (0, 40 * _US)]
-    assert codes(found) == ["ranks-missing", "communication-alone"]
 
 
 def test_a_collective_that_began_before_one_ranks_window(tmp_path: Path) -> None:
