@@ -22,7 +22,10 @@ from manyscale.models.network.flow.own_ways import OwnWays
 from manyscale.models.network.nccl.fabric import Fabric
 from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.network.program import Program
+from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.streams.given import Devices
+from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
 from manyscale.runner.predict.gpu.traced.times import TracedGiven
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
@@ -32,7 +35,8 @@ from manyscale.runner.predict.units import Arrays
 class Taken:
     """``takes_ps`` int64[collectives], behind the arrival of the last member; ``demands`` of each, and of each message
     (``of_messages``) that goes from GPU to GPU, where the machine says how NCCL communicates; ``by_model``
-    bool[collectives]: those that take what it says."""
+    bool[collectives]: those that take what it says; how many messages are of ranks whose streams communicate on several
+    GPUs (``of_several``)."""
 
     traced: TracedGiven
     takes_ps: np.ndarray
@@ -40,6 +44,7 @@ class Taken:
     demands: Demands | None
     of_messages: Demands | None
     fabric: Fabric | None
+    of_several: int = 0
 
     def meetings(self, strand: np.ndarray | None = None) -> Meetings:
         """``strand`` int32[collectives]: of those whose end the network says, -1 of others."""
@@ -98,13 +103,8 @@ def taken(
     if nccl is None:
         nothing = np.zeros(len(of), np.bool_)
         return Taken(traced, np.maximum(of.traced_ps, 0), nothing, None, None, None)
-    gpu_of_rank = np.zeros(program.num_ranks, np.int64)
-    rank, first = np.unique(given.rank, return_index=True)
-    gpu_of_rank[rank] = given.gpu[first]
-    rows = np.flatnonzero(of.of_given >= 0)
-    gpu_of_rank[given.rank[rows]] = given.gpu[rows]
-    used = set(np.unique(of.communicator).tolist())
-    members = [gpu_of_rank[each] if number in used else each for number, each in enumerate(of.members)]
+    gpu_of_rank, of_several = _communicating(given, program.num_ranks)
+    members = _gpus_of_members(of, given, gpu_of_rank)
     row = rows_of_messages(program)
     source, destination = gpu_of_rank[program.source], gpu_of_rank[program.destination]
     between = (row >= 0) & on_device[np.maximum(row, 0)] & (source != destination)
@@ -114,9 +114,38 @@ def taken(
         messages = of_messages(between, source, destination, program.bytes, fabric)
     except ValueError as error:
         raise UserError(f"target: {error}") from None
+    of_several = between & (of_several[program.source] | of_several[program.destination])
     by_model = ~known | ~traced.takes_traced
     takes = np.where(by_model, demands.time_ps, of.traced_ps)
-    return Taken(traced, takes, by_model, demands, messages, fabric)
+    return Taken(traced, takes, by_model, demands, messages, fabric, int(np.count_nonzero(of_several)))
+
+
+def _communicating(given: Given, num_ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """int64[ranks]: the GPU whose streams communicate, the lowest of several, and bool[ranks], whether there are
+    several; of a rank that does not communicate the lowest that it uses."""
+    gpu, of_several = np.zeros(num_ranks, np.int64), np.zeros(num_ranks, np.bool_)
+    for part in (given, given.at(np.flatnonzero(given.kind == GpuOperationKind.communication))):
+        pairs = Devices.of(part)
+        rank, first, count = np.unique(pairs.rank, return_index=True, return_counts=True)
+        gpu[rank], of_several[:] = pairs.device[first], False
+        of_several[rank] = count > 1
+    return gpu, of_several
+
+
+def _gpus_of_members(of: StreamCollectives, given: Given, gpu_of_rank: np.ndarray) -> list[np.ndarray]:
+    """GPUs of the members of each communicator, in its order; of one that has no collectives on streams its ranks."""
+    rows = np.flatnonzero(of.of_given >= 0)
+    communicator, rank, gpu = of.communicator[of.of_given[rows]], given.rank[rows], given.gpu[rows]
+    used = np.zeros(len(of.members), np.bool_)
+    used[communicator] = True
+    members = [gpu_of_rank[each] if is_used else each for each, is_used in zip(of.members, used, strict=True)]
+    elsewhere = np.flatnonzero(gpu_of_rank[rank] != gpu)
+    for number in np.unique(communicator[elsewhere]).tolist():
+        mine = elsewhere[communicator[elsewhere] == number]
+        own = gpu_of_rank.copy()
+        own[rank[mine]] = gpu[mine]
+        members[number] = own[of.members[number]]
+    return members
 
 
 def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:

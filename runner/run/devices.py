@@ -30,7 +30,7 @@ from manyscale.models.workload.gpu_step_tables import has_times
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs, percent
 from manyscale.runner.predict.gpu.streams.copies import copy_statistics
-from manyscale.runner.predict.gpu.streams.given import on_machine
+from manyscale.runner.predict.gpu.streams.given import on_machine, shares_gpu
 from manyscale.runner.predict.gpu.streams.overlaps import Known
 from manyscale.runner.predict.gpu.traced.times import TracedGiven
 from manyscale.runner.predict.statistic import Statistic
@@ -63,6 +63,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     program, strand_of_row = _with_needed(whole_program, given, traced)
     between, of_several = _between_gpus(whole_program, given, on_device, placement.node_of_rank, gpu, network)
 
+    sharing = 0 if traced is None else shares_gpu(given)
     takes_times = takes_message_times(parameters["model"], network)
     as_hosts = 0 if between is None or takes_times else np.count_nonzero(between >= 0)
     of_gpus = np.count_nonzero(between >= 0) if between is not None and takes_times else 0
@@ -75,6 +76,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     if takes is not None and takes.of_messages is not None and takes_times:
         own = takes.of_messages.time_ps
         between = own if between is None else np.where(own >= 0, own, between)
+    of_several = takes.of_several if takes is not None and takes.of_messages is not None else of_several
     meet, at_once, sending, own_ways = None, None, program, None
     if takes is not None:
         meet, at_once = takes.meetings(), takes.at_once()
@@ -117,6 +119,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "sets_together": np.array([known.sets], np.int64),
         "messages_of_gpus": np.array([of_gpus], np.int64),
         "messages_as_hosts": np.array([as_hosts], np.int64),
+        "ranks_sharing_gpus": np.array([0, sharing] if parameters["ranks_share"] else [sharing, 0], np.int64),
         "messages_of_several_gpus": np.array([of_several], np.int64),
         **{f"given_{name}_ps": values for name, values in times.items()},
         **{f"given_{name}": getattr(given, name) for name in ("rank", "kind", "stream", "bytes", "gpu")},
@@ -253,6 +256,16 @@ def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
     if moved := int(arrays["launches_moved"][0]):
         text = f"{moved} launches do not begin when they did where they were simulated together with others"
         found.append(changes("launches-moved", text, count=moved))
+    in_turn, beside = arrays["ranks_sharing_gpus"].tolist()
+    if in_turn:
+        text = f"{in_turn} ranks share a GPU with others, since nodes have too few for all: their launches take turns"
+        found.append(informs("gpus-shared", text, count=in_turn))
+    if beside:
+        text = (
+            f"{beside} ranks share a GPU with others, since nodes have too few for all: with gpu.mps their launches "
+            "run at the same time, each as long as alone"
+        )
+        found.append(changes("gpus-shared", text, count=beside, errs=Errs.short))
     if as_hosts := int(arrays["messages_as_hosts"][0]):
         text = (
             f"{as_hosts} messages between GPUs of a node take the way of the hosts' messages, and not "
@@ -267,8 +280,8 @@ def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
         found.append(changes("messages-beside-copies", text, count=of_gpus, errs=Errs.short))
     if of_several := int(arrays["messages_of_several_gpus"][0]):
         text = (
-            f"{of_several} messages between GPUs of a node are of ranks that use several GPUs: they are taken to go "
-            "from and to the first that each of these uses"
+            f"{of_several} messages between GPUs are of ranks that use several GPUs: they are taken to go from and to "
+            "the first that each of these uses"
         )
         found.append(changes("gpu-of-messages", text, count=of_several))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -38,6 +38,10 @@ class Given:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    def at(self, rows: np.ndarray) -> Given:
+        """Some of its rows."""
+        return Given(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 def streams_of(given: Given, gpu_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
