@@ -9,6 +9,7 @@ from typing import Any
 from manyscale.models.workload import Workload
 
 MAIN, BACKWARD = 70, 71  # threads
+ONE_STEP = "one-step-assumed"
 
 
 class Recorded:
@@ -103,16 +104,21 @@ def gpu_rows(workload: Workload, *kinds: int) -> list[dict[str, int]]:
 
 
 def gaps(workload: Workload, rank: int = 0) -> dict[int, float]:
-    """Compute before operations of a rank, us."""
+    """Compute before operations of a rank, us; operations are counted without the begin of a step that the trace does
+    not mark."""
+    begins = [each["first_operation_id"] for each in workload.tables["steps"].to_pylist() if each["rank"] == rank]
+    first = begins[0] if ONE_STEP in [note.code for note in workload.notes] else 1 << 62
     found: dict[int, float] = {}
     for each in workload.tables["phases"].to_pylist():
         if each["rank"] == rank and each["kind"] == 0:
-            found[each["operation_id"]] = found.get(each["operation_id"], 0) + each["duration_ps"] / 1_000_000
+            at = each["operation_id"] - (each["operation_id"] > first)
+            found[at] = found.get(at, 0) + each["duration_ps"] / 1_000_000
     return found
 
 
 def codes(workload: Workload) -> list[str]:
-    return [note.code for note in workload.notes]
+    """Of notes, but for that of a trace that marks no steps, as most here do."""
+    return [note.code for note in workload.notes if note.code != ONE_STEP]
 
 
 def host_trace(path: Path, *records: tuple[str, int, int, list[int], list[int]], place: int = 0) -> None:

@@ -65,6 +65,7 @@ class Document(msgspec.Struct):
     deviceProperties: Any = None  # noqa: N815
     distributedInfo: Any = None  # noqa: N815
     baseTimeNanoseconds: Any = None  # noqa: N815
+    schemaVersion: Any = None  # noqa: N815
     schema: Any = None
     pid: Any = None
     nodes: list[msgspec.Raw] | None = None

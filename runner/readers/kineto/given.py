@@ -20,6 +20,7 @@ from manyscale.runner.readers.kineto.trace import Trace
 _G: Final = GpuOperationKind
 MARKER, COMPLETES = -1, -2  # kinds of rows that give no GPU anything; the second completes the message before it
 NOTHING: Final = -1
+SLACK_PS: Final = 2_000_000  # by which clocks of host and GPU may differ in a trace
 _FULL_QUEUE: Final = 1000  # of a GPU, about: behind some 1,024 launches the next one waits
 _LONG_CALL_PS: Final = 100_000_000  # that a launch takes when it waits
 FAR: Final = np.iinfo(np.int64).max
@@ -77,17 +78,18 @@ def joined(*parts: Rows) -> Rows:
 class Made:
     """``rows`` of what has a call; ``call`` int64[things given]: the call of each, NOTHING where the trace has none;
     ``at`` int64[things given]: where it was given; ``queued``: calls that waited for room in the GPU's
-    queue."""
+    queue; ``ambiguous``: things whose correlation several calls have, one after the other."""
 
     rows: Rows
     call: np.ndarray
     at: np.ndarray
     queued: np.ndarray
+    ambiguous: int
 
 
 def made(trace: Trace) -> Made:
     """What calls gave."""
-    call = _calls(trace)
+    call, ambiguous = _calls(trace)
     has = call >= 0
     begin, end = trace.given.begin, trace.given.end
     calls = trace.calls
@@ -123,19 +125,33 @@ def made(trace: Trace) -> Made:
     )
     open_then = np.searchsorted(np.sort(at), called) - np.searchsorted(np.sort(end), called)
     queued = has & ~waits & (open_then >= _FULL_QUEUE) & (returned - called > _LONG_CALL_PS)
-    return Made(found, call, at, np.unique(call[queued]))
+    return Made(found, call, at, np.unique(call[queued]), ambiguous)
 
 
-def _calls(trace: Trace) -> np.ndarray:
-    """int64[things given]: the call that gave each, the outermost of several with its correlation."""
+def _calls(trace: Trace) -> tuple[np.ndarray, int]:
+    """int64[things given]: the call that gave each, the outermost of nested ones with its correlation; of several one
+    after the other the last that began before it (all but for the clocks' noise). And how many have several."""
     if not len(trace.calls):
-        return np.full(len(trace.given), NOTHING)
-    length = trace.calls.end - trace.calls.begin
-    order = np.lexsort((length, trace.call_correlation))
+        return np.full(len(trace.given), NOTHING), 0
+    begin, end = trace.calls.begin, trace.calls.end
+    order = np.lexsort((-end, begin, trace.call_correlation))
+    _, group = np.unique(trace.call_correlation[order], return_inverse=True)
+    # of each group the latest end before a call, as its place among all ends: times and groups fill no one number
+    ends = np.sort(end)
+    latest = np.maximum.accumulate(group * (len(ends) + 1) + np.searchsorted(ends, end[order]))
+    closed = group * (len(ends) + 1) + np.searchsorted(ends, begin[order], "right")
+    is_outer = np.concatenate(([True], (group[1:] != group[:-1]) | (latest[:-1] < closed[1:])))
+    order = order[is_outer]
     known = trace.call_correlation[order]
-    at = np.searchsorted(known, trace.correlation, "right") - 1
-    found = (at >= 0) & (known[np.maximum(at, 0)] == trace.correlation) & (trace.correlation > 0)
-    return np.where(found, order[np.maximum(at, 0)], NOTHING)
+    last = np.searchsorted(known, trace.correlation, "right") - 1
+    found = (last >= 0) & (known[np.maximum(last, 0)] == trace.correlation) & (trace.correlation > 0)
+    first = np.searchsorted(known, trace.correlation, "left")
+    several = np.flatnonzero(found & (first < last))
+    for each in several.tolist():
+        own = order[first[each] : last[each] + 1]
+        before = int(np.searchsorted(begin[own], trace.given.begin[each] + SLACK_PS, "right"))
+        last[each] = first[each] + max(before - 1, 0)
+    return np.where(found, order[np.maximum(last, 0)], NOTHING), len(several)
 
 
 def _waits(trace: Trace, call: np.ndarray) -> np.ndarray:

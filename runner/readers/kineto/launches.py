@@ -15,7 +15,7 @@ from manyscale.models.workload.gpu_step_tables import KERNELS_SCHEMA
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.readers.kineto import kernels
 from manyscale.runner.readers.kineto.given import MARKER
-from manyscale.runner.readers.kineto.rank import STEP_BEGINS, STEP_ENDS, Rank
+from manyscale.runner.readers.kineto.rank import STEP_BEGINS, STEP_ENDS, WINDOW_ENDS, Rank
 from manyscale.runner.readers.kineto.tables import RankRows
 
 _G: Final = GpuOperationKind
@@ -77,7 +77,7 @@ def _steps(rank: Rank) -> tuple[tuple[int, int, int], ...]:
     found: list[tuple[int, int, int]] = []
     for step, _, begin, end in rank.trace.steps:
         first = int(marks[(times == begin) & (rank.rows.second[marks] == STEP_BEGINS)][0])
-        last = int(marks[(times == end) & (rank.rows.second[marks] == STEP_ENDS)][0])
+        last = int(marks[(times == end) & np.isin(rank.rows.second[marks], (STEP_ENDS, WINDOW_ENDS))][0])
         if step not in {each for each, *_ in found}:
             found.append((step, first, last))
     return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from manyscale.runner.readers.kineto.waits import waits_of
 
 _G: Final = GpuOperationKind
 _HOST_COLLECTIVES: Final = ("gloo:", "mpi:", "ucc:")
-STEP_BEGINS, STEP_ENDS, ENDS = 5, -3, 9  # ``second`` of markers
+STEP_BEGINS, STEP_ENDS, WINDOW_ENDS, ENDS = 5, -3, 8, 9  # ``second`` of markers
 
 
 @dataclass
@@ -52,19 +52,22 @@ class Rank:
         return place[self.told_of]
 
 
-def rank_of(trace: Trace, number: int, host: HostTrace | None = None) -> Rank:
-    """The rows of a rank, but for what its collectives are. ``host``: its host execution trace."""
+def rank_of(trace: Trace, number: int, host: HostTrace | None = None, *, is_one_step: bool = False) -> Rank:
+    """The rows of a rank, but for what its collectives are. ``host``: its host execution trace; ``is_one_step``: its
+    window is a step, number 0, to the end of its first thread."""
     given = made(trace)
     told_of = np.flatnonzero(trace.kind == _G.communication)
     told_of = told_of[np.lexsort((trace.given.begin[told_of], given.at[told_of]))]
     first = first_thread(trace, given.rows.thread)
+    if is_one_step and (end := _end_of(trace, first)) > trace.begin:
+        trace = replace(trace, steps=((0, first, trace.begin, end),))
     early, before, lost = before_window(trace, given, first)
     thread_of = np.full(len(trace.given), first, np.int64)
     thread_of[given.rows.given] = given.rows.thread
     waits = waits_of(trace, given, thread_of, _awaited(trace, told_of, host))
     found = joined(given.rows, early, waits.rows()).sorted()
     over, overlapping = hand_overs(trace, found, first, len(waits.events))
-    found = joined(found, over, _markers(trace, first)).sorted()
+    found = joined(found, over, _markers(trace, first, WINDOW_ENDS if is_one_step else STEP_ENDS)).sorted()
     has = given.call >= 0
     operator = np.full(len(trace.given), -1, np.int64)
     if has.any():
@@ -101,14 +104,18 @@ def _on_hosts(trace: Trace) -> list[int]:
     return [at for at, name in enumerate(trace.names) if name.startswith(_HOST_COLLECTIVES)]
 
 
-def _markers(trace: Trace, first: int) -> Rows:
-    """Begins and ends of steps, and the end of the first thread."""
-    spans = (trace.calls, trace.operators, trace.annotations)
-    ends = [int(each.end[each.thread == first].max()) for each in spans if (each.thread == first).any()]
+def _markers(trace: Trace, first: int, end: int) -> Rows:
+    """Begins and ends of steps (``second`` is ``end``), and the end of the first thread."""
     times = [time for _, _, begin, end in trace.steps for time in (begin, end)]
-    times.append(max([*ends, *times, trace.begin]))
-    seconds = [STEP_BEGINS, STEP_ENDS] * len(trace.steps) + [ENDS]
+    times.append(max([*times, _end_of(trace, first)]))
+    seconds = [STEP_BEGINS, end] * len(trace.steps) + [ENDS]
     return rows(len(times), at=np.array(times, np.int64), kind=MARKER, thread=first, second=np.array(seconds))
+
+
+def _end_of(trace: Trace, thread: int) -> int:
+    """When a thread ends what it did."""
+    spans = (trace.calls, trace.operators, trace.annotations)
+    return max([trace.begin, *(int(each.end[each.thread == thread].max(initial=trace.begin)) for each in spans)])
 
 
 def _told(rank: Rank) -> list[Told]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.models.workload.notes import Note, changes, informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.kineto.clocks import ONE_CLOCK_PS, aligned, clock_offsets
 from manyscale.runner.readers.kineto.collectives import numbers
@@ -30,6 +30,7 @@ from manyscale.runner.readers.kineto.trace import Trace, trace_of
 
 NAME: Final = "kineto"
 _G: Final = GpuOperationKind
+_SCHEMA: Final = 1  # of Kineto's files
 _MOST_RANKS: Final = 1 << 24
 _ONE_JOB_NS: Final = 3_600 * 10**9  # windows of a job's ranks are not further apart
 
@@ -51,8 +52,12 @@ def workload_of(
     """The workload of traces of ranks, with notes that were ``told`` before. Raises UserError."""
     by_rank, world = _ranked(traces)
     hosts = hosts_of(path, by_rank)
-    ranks = [rank_of(trace, number, hosts.get(number)) for number, trace in by_rank]
     notes: list[Note] = [*told]
+    is_one_step = not any(trace.steps for _, trace in by_rank)
+    if is_one_step:
+        text = "the traces mark no steps (ProfilerStep): all that each holds is one, to the end of its first thread"
+        notes.append(informs("one-step-assumed", text))
+    ranks = [rank_of(trace, number, hosts.get(number), is_one_step=is_one_step) for number, trace in by_rank]
     tell_sizes(ranks, hosts, notes)
     base = min(rank.trace.base_ns for rank in ranks)
     members = [_member(rank, base) for rank in ranks]
@@ -97,6 +102,7 @@ def _ranked(traces: list[Trace]) -> tuple[list[tuple[int, Trace]], int]:
     if (most := max(world, max(found) + 1)) > _MOST_RANKS:
         of = max(found.items())[1] if most > world else traces[0]
         raise UserError(f"{of.place}: is of a job of {most} ranks; at most {_MOST_RANKS} can be")
+    _refuse_other_steps(found)
     spans = [(trace.base_ns, trace.base_ns + (trace.end - trace.begin) // 1000, trace) for trace in found.values()]
     latest, earliest = max(spans, key=lambda each: each[0]), min(spans, key=lambda each: each[1])
     if latest[0] - earliest[1] > _ONE_JOB_NS:
@@ -105,6 +111,17 @@ def _ranked(traces: list[Trace]) -> tuple[list[tuple[int, Trace]], int]:
             f"{earliest[2].place}; give traces of one job"
         )
     return sorted(found.items()), most
+
+
+def _refuse_other_steps(traces: Mapping[int, Trace]) -> None:
+    """Collectives are counted from the first of a window: windows begin in one step. Raises UserError."""
+    first = {number: min(trace.steps)[0] for number, trace in traces.items() if trace.steps}
+    if len(set(first.values())) > 1:
+        one, other = min(first, key=lambda each: first[each]), max(first, key=lambda each: first[each])
+        raise UserError(
+            f"{traces[other].place}: rank {other}'s first step is {first[other]}, and rank {one}'s {first[one]} "
+            f"({traces[one].place}); give traces of the same steps of all ranks"
+        )
 
 
 def _member(rank: Rank, base_ns: int) -> Member:
@@ -167,6 +184,21 @@ def _of_ranks(ranks: Sequence[Rank]) -> list[Note]:
     if count:
         text = f"{count} kernels and copies were given before the trace began: they stand at its begin"
         found.append(informs("given-before-window", text, where, count))
+    count, where = _counted(ranks, [rank.trace.untimed for rank in ranks])
+    if count:
+        text = f"{count} events tell no time that they took, or a negative one: they take none"
+        found.append(changes("events-untimed", text, where, count, Errs.short))
+    others = sorted({rank.trace.schema for rank in ranks} - {0, _SCHEMA})
+    if others:
+        text = f"the traces have schema version {others[0]}, and {_SCHEMA} is known: what is new in it is left out"
+        found.append(changes("schema-unknown", text, "", len(ranks)))
+    count, where = _counted(ranks, [rank.given.ambiguous for rank in ranks])
+    if count:
+        text = (
+            f"several calls have the correlation of {count} kernels and copies: each is of the last one that began "
+            "before it"
+        )
+        found.append(changes("calls-ambiguous", text, where, count))
     count, where = _counted(ranks, [rank.lost for rank in ranks])
     if count:
         text = f"of {count} kernels and copies the trace lacks the call: they are given when they began"

@@ -52,7 +52,8 @@ class Trace:
     """``calls`` with their ``correlation``; ``given``: what the GPU did, by begin: ``kind`` (GpuOperationKind),
     ``stream``, ``device``, ``bytes`` and the correlation of the call that gave it, -1 unknown; ``awaited``: what calls
     waited for, by correlation. ``operators``: of the framework, and ``annotations``. ``steps``: (number,
-    thread, begin, end)."""
+    thread, begin, end). ``untimed``: events that tell no time that they took, or a negative one; ``schema``: version
+    of the file's form, 0 untold."""
 
     place: str
     rank: int | None
@@ -74,6 +75,8 @@ class Trace:
     operators: Spans
     annotations: Spans
     steps: tuple[tuple[int, int, int, int], ...]  # (number, thread, begin, end)
+    untimed: int = 0
+    schema: int = 0
 
     @property
     def begin(self) -> int:
@@ -147,6 +150,8 @@ def trace_of(document: Document, place: str) -> Trace:
         operators=spans[2][0],
         annotations=spans[3][0],
         steps=tuple(sorted(steps)),
+        untimed=sum(each.dur is None or _length(each, place) < 0 for part in parts[:4] for each in part),
+        schema=number(document.schemaVersion, 0),
     )  # fmt: skip
 
 

@@ -25,13 +25,12 @@ import numpy as np
 
 from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
 from manyscale.runner.readers.kineto.events import Args, number
-from manyscale.runner.readers.kineto.given import FAR, NOTHING, Made, Rows, call_kinds, rows
+from manyscale.runner.readers.kineto.given import FAR, NOTHING, SLACK_PS, Made, Rows, call_kinds, rows
 from manyscale.runner.readers.kineto.nesting import innermost
 from manyscale.runner.readers.kineto.trace import Spans, Trace
 
 _G: Final = GpuOperationKind
 _NOTHING: Final = np.zeros(0, np.int64)
-_SLACK_PS: Final = 2_000_000  # by which clocks of host and GPU may differ in a trace
 _OF_COLLECTIVES: Final = re.compile(r"record_param_comms$|(nccl|gloo|mpi|ucc):")
 
 
@@ -158,7 +157,7 @@ class _Finder:
             stream = int(self.stream_of[index])
             if stream not in tried:
                 tried.add(stream)
-                if self.streams[stream].done_at(time) <= end + _SLACK_PS:
+                if self.streams[stream].done_at(time) <= end + SLACK_PS:
                     return stream
         return NOTHING
 
@@ -178,7 +177,7 @@ class _Finder:
         if known is not None and record >= 0:
             index = known.last(int(calls.end[record]))
         elif known is not None and not _is_recorded(told):
-            done = int(np.searchsorted(known.done, min(limit + _SLACK_PS, FAR), "right")) - 1
+            done = int(np.searchsorted(known.done, min(limit + SLACK_PS, FAR), "right")) - 1
             index = min(known.last(int(calls.begin[call])), done)
         self.found.inferred += index >= 0 and record < 0
         return max(index, NOTHING)
@@ -307,7 +306,7 @@ class _Finder:
         for number_of, each in self.streams.items():
             if not each.is_communication or number_of == stream:
                 continue
-            index = min(each.last(begin), int(np.searchsorted(each.done, min(limit + _SLACK_PS, FAR), "right")) - 1)
+            index = min(each.last(begin), int(np.searchsorted(each.done, min(limit + SLACK_PS, FAR), "right")) - 1)
             first = self.awaited.get(number_of, -1)
             if thread is not None:
                 mine_of = self.of_thread(number_of, thread)

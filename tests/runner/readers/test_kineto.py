@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kineto_traces import Recorded, codes, gaps, gpu_rows, two_ranks
+from kineto_traces import MAIN, ONE_STEP, Recorded, codes, gaps, gpu_rows, two_ranks
 
 from manyscale.models.workload.gpu_step_tables import KernelClass
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -56,6 +56,37 @@ def test_what_was_given_before_the_window(tmp_path: Path) -> None:
     assert codes(found) == ["given-before-window"]
 
 
+def test_a_correlation_of_several_calls(tmp_path: Path) -> None:
+    """Nested ones are one call; of two one after the other each kernel has the last that began before it."""
+    made = Recorded()
+    made.launch(10, 20, 5)
+    made.add("cuda_driver", "cuLaunchKernel", 11, 3, MAIN, correlation=1)
+    assert codes(kineto.read(made.write(tmp_path / "a.json"))) == []
+    made.correlation = 0
+    made.launch(100, 120, 5)
+    made.add("cuda_driver", "cuLaunchKernel", 101, 3, MAIN, correlation=1)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert gaps(found) == {0: 5, 1: 90}
+    assert codes(found) == ["calls-ambiguous"]
+
+
+@pytest.mark.parametrize("took", [-3, None, "NaN"])
+def test_events_that_tell_no_time_are_counted(tmp_path: Path, took: object) -> None:
+    made = Recorded()
+    made.launch(10, 20, 5)
+    made.events[-1]["dur"] = took
+    path = made.write(tmp_path / "a.json")
+    path.write_text(path.read_text().replace('"NaN"', "NaN"))
+    found = kineto.read(path)
+    assert [(note.code, note.count) for note in found.notes if note.code != ONE_STEP] == [("events-untimed", 1)]
+
+
+def test_a_later_schema_is_told(tmp_path: Path) -> None:
+    made = Recorded(schemaVersion=3)
+    made.launch(10, 20, 5)
+    assert codes(kineto.read(made.write(tmp_path / "a.json"))) == ["schema-unknown"]
+
+
 def test_what_two_gpus_had_to_do_before_the_window(tmp_path: Path) -> None:
     """Streams of the same number: the first one's kernel begins at 20 us, the second one's at 30."""
     made = Recorded()
@@ -100,6 +131,18 @@ def test_a_graph_is_its_kernels(tmp_path: Path) -> None:
     assert codes(found) == ["graphs-in-streams"]
 
 
+def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:
+    """From its first record at 10 us to the end of its thread at 80."""
+    made = Recorded()
+    made.launch(10, 20, 5)
+    made.operator("aten::add", 60, 20)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    (step,) = found.tables["steps"].to_pylist()
+    assert (step["step"], step["first_operation_id"], step["last_operation_id"]) == (0, 0, 2)
+    assert sum(each["duration_ps"] for each in found.tables["phases"].to_pylist()) == 70 * _US
+    assert [note.code for note in found.notes] == ["one-step-assumed"]
+
+
 def test_kernels_have_classes_and_operations(tmp_path: Path) -> None:
     made = Recorded()
     shapes = {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"]}
@@ -121,7 +164,7 @@ def test_a_rank_that_begins_later_sleeps_first(tmp_path: Path) -> None:
         made.write(tmp_path / f"rank{rank}.json")
     phases = kineto.read(tmp_path).tables["phases"].to_pylist()
     own = [(each["rank"], each["operation_id"], each["kind"], each["duration_ps"] // _US) for each in phases]
-    assert own == [(0, 0, 0, 15), (1, 0, 1, 30), (1, 0, 0, 15)]
+    assert own == [(0, 1, 0, 15), (1, 0, 1, 30), (1, 1, 0, 15)]  # the first one begins the step
 
 
 @pytest.mark.parametrize("quote", ["", '"'], ids=["number", "text"])
