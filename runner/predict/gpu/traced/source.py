@@ -15,10 +15,10 @@ from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.gpu.device.program import ASSUMED_START_PS
 from manyscale.models.network.devices.model import VERSION
 from manyscale.models.network.nccl.parameters import Nccl
-from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
+from manyscale.models.workload import OperationKind, Workload
 from manyscale.models.workload.domain import APART, FEATURES, Domain
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.notes import Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks
 from manyscale.runner.predict.gpu.options import GpuChoice
@@ -28,6 +28,7 @@ from manyscale.runner.predict.gpu.streams.overlaps import NOTHING
 from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.gpu.traced.agreement import Agreement, agreement
 from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
+from manyscale.runner.predict.gpu.traced.collective_notes import Taking, message_notes
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
 from manyscale.runner.predict.gpu.traced.memory import memory_notes, memory_statistics
 from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
@@ -47,7 +48,6 @@ _OF_HOSTS: Final = tuple(
     for name in ("parallel_efficiency", "load_balance", "communication_efficiency", "serialisation_efficiency",
                  "transfer_efficiency")
 )  # fmt: skip
-_MOST_GROUPS: Final = 4  # that a note names
 EXTRAPOLATED: Final = "extrapolated"  # format of workloads whose groups were filled up (runner/run/extrapolation/roles)
 
 
@@ -229,13 +229,22 @@ class TracedSource(PhaseSource):
         told = any(note.code == "ranks-missing" for note in self._workload.notes)
         return told and self._workload.source_format != EXTRAPOLATED
 
-    @property
-    def _is_priced(self) -> np.ndarray:
-        """bool[collectives]: those of which a model can say what they take; others have traced times alone."""
+    @cached_property
+    def _is_known(self) -> np.ndarray:
+        """bool[collectives]: those whose size and members are known. A rank alone may have others that were not
+        traced, where it took time."""
         of = self._collectives
         alone = np.array([len(each) < 2 for each in of.members], np.bool_)[of.communicator]
-        unsized = (of.bytes == 0) & (of.kind != int(OperationKind.barrier))
-        return np.asarray((of.traced_ps < 0) | ~(alone | unsized | self._lacks_ranks))
+        unsized = (of.bytes == 0) & ~np.isin(of.kind, (int(OperationKind.barrier), int(OperationKind.ibarrier)))
+        unsized[list(of.counts)] = False  # an uneven all-to-all that says that nobody sends
+        doubted = np.where(of.traced_ps >= 0, alone | unsized, unsized & ~alone)
+        return np.asarray(~(doubted | self._lacks_ranks))
+
+    @property
+    def _is_priced(self) -> np.ndarray:
+        """bool[collectives]: those that take what a model says of them, if not their traced times; others have traced
+        times alone."""
+        return np.asarray((self._collectives.traced_ps < 0) | self._is_known)
 
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         launches = int(np.count_nonzero(self._given.kind == _G.launch))
@@ -263,7 +272,7 @@ class TracedSource(PhaseSource):
 
     def notes(self, done: Done) -> Sequence[Note]:
         return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes(),
-                *self._message_notes(), *memory_notes(self._workload, self._gpu)]  # fmt: skip
+                *memory_notes(self._workload, self._gpu)]  # fmt: skip
 
     def _start_notes(self) -> list[Note]:
         if self._gpu.start_latency_ps is not None:
@@ -275,94 +284,14 @@ class TracedSource(PhaseSource):
         return [changes("start-latency-assumed", text)]
 
     def _collective_notes(self) -> list[Note]:
-        of = self._collectives
-        count = len(of)
-        if not count:
-            return []
-        if self._choice.collectives == "free":
-            return [changes("collectives-free", f"{count:,} collectives take no time (gpu.collectives)", count=count)]
-        known = of.traced_ps >= 0
-        as_traced = known & self._takes_traced
-        unpriced = known & ~as_traced & ~self._is_priced
-        modelled = ~(as_traced | unpriced)
-        found = []
-        if known.any():
-            agrees = self._agreement.why[of.communicator] < 0
-            found += [*self._notes_of_traced(as_traced, agrees), *self._notes_of_others(known & modelled & ~agrees)]
-        if number := int(np.count_nonzero(unpriced)):
-            text = (
-                f"{number:,} of {count:,} collectives take the times of the trace: their sizes, or some of their "
-                "members, are not known, so that no model can say"
-            )
-            found.append(changes("collectives-unpriced", text, count=number))
-        if number := int(np.count_nonzero(modelled)):
-            text = f"{number:,} collectives take what the model of NCCL says, behind the arrival of their last member"
-            found += [informs("collectives-modelled", text, count=number), *self._unmeasured(number)]
-        return found
-
-    def _notes_of_traced(self, as_traced: np.ndarray, agrees: np.ndarray) -> list[Note]:
-        """Of collectives (bool[collectives]) that take the times of the trace, whether or not the target agrees."""
-        found, count = [], len(as_traced)
-        for reason, number in self._told(as_traced & ~agrees):
-            text = f"{number:,} of {count:,} collectives take the times that they took where they were traced: {reason}"
-            found.append(changes("collectives-as-traced", text, count=number))
-        if number := int(np.count_nonzero(as_traced & agrees)):
-            text = (
-                f"{number:,} of {count:,} collectives take the times of the trace, behind the arrival of their last "
-                f"member: it is taken to be of {' or '.join(self._agreement.machines)}, and their GPUs have the same "
-                "links on the target"
-            )
-            found.append(informs("collectives-traced", text, count=number))
-        return found
-
-    def _notes_of_others(self, modelled: np.ndarray) -> list[Note]:
-        """Of collectives (bool[collectives]) that auto leaves to the model."""
-        if self._choice.collectives != "auto":
-            return []
-        return [
-            informs("collectives-not-as-traced", (
-                f"{number:,} of {len(modelled):,} collectives do not take the times of the trace: {reason}; "
-                "gpu.collectives: traced keeps them"
-            ), count=number)
-            for reason, number in self._told(modelled)
-        ]  # fmt: skip
-
-    def _told(self, collectives: np.ndarray) -> list[tuple[str, int]]:
-        """Why some (bool[collectives]) do not agree with the target, with the names of their groups; and how many."""
-        of, agreement = self._collectives.communicator, self._agreement
-        found = []
-        for number, reason in enumerate(agreement.reasons):
-            mine = of[collectives & (agreement.why[of] == number)]
-            if len(mine):
-                names = sorted({self._collectives.names.get(each, "") for each in np.unique(mine).tolist()} - {""})
-                some = ", ".join(names[:_MOST_GROUPS]) + (", ..." if len(names) > _MOST_GROUPS else "")
-                found.append((f"{reason} (groups {some})" if names else reason, len(mine)))
-        return found
-
-    def _message_notes(self) -> list[Note]:
-        """Where collectives of streams are none of ``_collectives``."""
-        rows = self._given.row[(self._given.kind == _G.communication) & (self._collectives.of_given < 0)]
-        kind = self._workload.column("operations", "kind")[rows[rows >= 0]]
-        if not (count := int(np.count_nonzero(kind >= COLLECTIVES.start))):
-            return []
-        text = (
-            f"{count:,} calls of collectives on streams send the messages of MPI's algorithms, and not NCCL's: neither "
-            "the trace tells what they take nor the target how NCCL communicates (network.nccl), or hosts call others "
-            "of their groups"
-        )
-        return [changes("collectives-as-messages", text, count=count)]
-
-    def _unmeasured(self, count: int) -> list[Note]:
-        """Where NCCL's formula alone says what collectives take."""
-        nccl, machine = Nccl.of(self._case.machine.network), self._case.machine
-        over_nodes = self._workload.num_ranks > (self._case.study.mapping.ranks_per_node or machine.node.num_gpus)
-        if nccl is None or any(table.nodes > 1 or not over_nodes for table in nccl.tables):
-            return []
-        text = (
-            f"collectives{' between nodes' if over_nodes else ''} were not measured on the target "
-            "(network.nccl.tables): they take what NCCL's tuner has, which is up to twice too quick from 1 to 64 MiB"
-        )
-        return [changes("collectives-unmeasured", text, count=count, errs=Errs.short)]
+        case, of = self._case, self._collectives
+        found = message_notes(self._workload, self._given, of)
+        if not len(of):
+            return found
+        agreed = self._agreement if np.any(of.traced_ps >= 0) else None
+        taking = Taking(of, self._choice.collectives, self._takes_traced, self._is_known, agreed)
+        over_nodes = self._workload.num_ranks > (case.study.mapping.ranks_per_node or case.machine.node.num_gpus)
+        return [*taking.notes(Nccl.of(case.machine.network), over_nodes=over_nodes), *found]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of streams, steps and collectives."""

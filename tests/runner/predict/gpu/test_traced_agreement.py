@@ -121,3 +121,25 @@ def test_a_run_says_which_collectives_keep_the_times_of_the_trace_and_why(
     assert is_kept
     assert "on other nodes or GPUs" in told("collectives-as-traced")
     assert not told("collectives-traced")
+
+
+def test_collectives_and_messages_without_size_or_time_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of group a one of three has neither; b's all-to-all says that nobody sends, and a barrier has no size."""
+    steps = Steps(2, {"a": [0, 1], "b": [0, 1]})
+    for rank in range(2):
+        steps.launch(rank, 1 * US)
+        for size, takes in ((1000, -1), (0, -1), (0, 10 * US)):
+            steps.collective(rank, ALLREDUCE, size, "a", takes=takes)
+        steps.collective(rank, OperationKind.barrier, 0, "b")
+        row = steps.collective(rank, OperationKind.alltoallv, 0, "b")
+        steps.operations[rank][row] |= {"send_counts": [0, 0], "receive_counts": [0, 0]}
+        steps.send(rank, 1 - rank, 0, receives=rank == 1)
+        steps.group_end(rank, [0])
+    workload = steps.workload()
+    monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
+    content = {"schema": 1, "workload": {"path": "steps"}, "target": "dgx1-v100"}
+    notes = manyscale.run(content, executor="local", cache=tmp_path, report=False).notes
+    told = {note.code: note for note in notes}
+    assert told["collectives-unsized"].count == 1
+    assert "(groups a)" in told["collectives-unsized"].text
+    assert told["messages-unsized"].count == 1
