@@ -19,7 +19,7 @@ from manyscale.runner.errors import RunError, UserError
 MOST_CPU_S: Final = 10
 MOST_BYTES: Final = 2 << 30
 _LONGEST: Final = 1000  # characters of a message
-_WARM: Final = -1  # the number of the right input, which is tried first
+RIGHT: Final = -1  # the number of the right input, which is tried first
 
 
 @dataclass
@@ -49,7 +49,7 @@ def _batch(attempt: Callable[[int], None], first: int, end: int, verdict: Verdic
         os.close(reading)
         os._exit(_child(attempt, first, end, writing))
     os.close(writing)
-    running = _WARM
+    running = RIGHT
     with os.fdopen(reading, "r") as answers:
         for line in answers:
             number, *outcome = json.loads(line)
@@ -80,14 +80,14 @@ def _child(attempt: Callable[[int], None], first: int, end: int, writing: int) -
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    for number in (_WARM, *range(first, end)):
+    for number in (RIGHT, *range(first, end)):
         os.write(writing, json.dumps([number]).encode() + b"\n")
         used = _cpu_s()
         if number >= 0:
             limit = int(used) + MOST_CPU_S + 1
             resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         kind, what = _outcome(attempt, number)
-        if number == _WARM:
+        if number == RIGHT:
             held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (held + MOST_BYTES, resource.RLIM_INFINITY))
         os.write(writing, json.dumps([number, kind, what, _cpu_s() - used]).encode() + b"\n")
@@ -104,7 +104,7 @@ def _outcome(attempt: Callable[[int], None], number: int) -> tuple[str, str]:
         attempt(number)
     except (UserError, RunError, WorkloadError) as error:
         text = str(error if isinstance(error, UserError | RunError) else UserError(error))
-        if number == _WARM:
+        if number == RIGHT:
             return "wrong", f"the right input is refused: {text}"
         if "\n" in text or len(text) > _LONGEST or not text.isprintable():
             return "wrong", f"no printable line of up to {_LONGEST} characters: {text[:300]!r}"
