@@ -39,6 +39,7 @@ from llvmlite import binding
 from numba import types
 from numba.core import caching, config, serialize
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 
 SHIPPED: Final = Path(__file__).parent / "compiled"
 LEVEL: Final = "x86-64-v3"
@@ -178,7 +179,7 @@ class KernelCache(caching._Cache):
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """What was compiled, or None: this process is then to compile and save it, while others wait for that."""
-        context.refresh()
+        rtsys.initialize(context)  # what code refers to; all that it takes to compile is loaded where this is done
         name = self._name(signature, context.codegen())
         path = self._folder / name
         found = _load(SHIPPED / environment() / name, context)

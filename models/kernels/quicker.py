@@ -7,10 +7,16 @@ hold them against Numba's own. What Numba may change of itself, the bound on its
 from __future__ import annotations
 
 import copy
+import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
+from llvmlite.binding import parse_bitcode  # type: ignore[import-untyped]
 from numba.core import inline_closurecall, ir
+from numba.core.codegen import CPUCodeLibrary
+from numba.core.cpu import CPUContext
+from numba.core.runtime import nrtdynmod, rtsys
 from numba.core.targetconfig import TargetConfig
 
 _WITHOUT_COPIES: Final = SimpleNamespace(deepcopy=lambda held: held, copy=copy.copy)
@@ -71,9 +77,71 @@ def inline_function(worker: Any, caller: Any, block: Any, place: int, function: 
         names.copy = copy
 
 
+def load_registries(context: Any) -> None:
+    """Load all that Numba can compile, without scipy's BLAS behind its array functions: these look for it when they are
+    loaded, which takes a quarter of a second and serves only covariances in compiled code; matrix products look for it
+    again themselves."""
+    modules: dict[str, Any] = sys.modules
+    name = "scipy.linalg.cython_blas"
+    if name not in modules:
+        modules[name] = None  # an import of it fails at once
+        try:
+            import numba.np.arraymath  # noqa: F401
+        finally:
+            del modules[name]
+    _load_registries(context)
+
+
+def counting(context: Any) -> Any:
+    """What makes the functions that count references, which Numba compiles anew in every process. Kernels that were
+    kept have them in their code, so they are made when something is compiled."""
+    return partial(_compiled_counting, context)
+
+
+def counting_of(runtime: Any) -> Any:
+    runtime._init_guard()
+    if isinstance(runtime._library, partial):
+        runtime._library = runtime._library()
+    return runtime._library
+
+
+def kept_code(library: Any) -> Any:
+    """What is kept of a compiled function: its code, that for its callers, and what it defines."""
+    name, kind, (code, of_callers) = _kept_code(library)
+    module = library._get_module_for_linking()
+    defined = (each for group in (module.functions, module.global_variables) for each in group)
+    return name, kind, (code, of_callers, sorted(each.name for each in defined if not each.is_declaration))
+
+
+def rebuilt(cls: Any, codegen: Any, state: Any) -> Any:
+    """A function that was kept. What callers take of it when they are compiled is parsed then: it is as large as the
+    code, and a process that compiles nothing never needs it."""
+    name, kind, data = state
+    if kind != "object":
+        return _rebuilt(cls, codegen, state)
+    library = codegen.create_library(name)
+    library.enable_object_caching()
+    library._set_compiled_object(data[0])
+    library._shared_module = data[1]
+    library._finalize_final_module()
+    codegen._engine._defined_symbols.update(data[2])
+    return library
+
+
+def for_callers(library: Any) -> Any:
+    if isinstance(library._shared_module, bytes):
+        library._shared_module = parse_bitcode(library._shared_module)
+    return _for_callers(library)
+
+
 _PLAIN: Final = frozenset({ir.Loc, str, int, bool, type(None), float, type(ir.UNDEFINED)})
 _equal_by_name: Final = TargetConfig.__eq__
 _variables_by_kind: Final = ir.Inst._rec_list_vars
+_load_registries: Final = CPUContext.load_additional_registries
+_compiled_counting: Final = nrtdynmod.compile_nrt_functions
+_kept_code: Final = CPUCodeLibrary.serialize_using_object_code
+_rebuilt: Final = CPUCodeLibrary._unserialize.__func__
+_for_callers: Final = CPUCodeLibrary._get_module_for_linking
 
 
 def take_effect() -> None:
@@ -84,3 +152,10 @@ def take_effect() -> None:
     instruction._rec_list_vars = variables_of
     worker: Any = inline_closurecall.InlineWorker
     worker.inline_function = inline_function
+    context: Any = CPUContext
+    context.load_additional_registries = load_registries
+    library: Any = CPUCodeLibrary
+    library.serialize_using_object_code, library._unserialize = kept_code, classmethod(rebuilt)
+    library._get_module_for_linking = for_callers
+    runtime: Any = type(rtsys)
+    nrtdynmod.compile_nrt_functions, runtime.library = counting, property(counting_of)

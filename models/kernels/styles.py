@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,26 +21,6 @@ __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "entry", "inlined", "inner", "inner_inlined", "merged",
     "njit", "read_soon", "row_of", "seldom", "separate",
 ]  # fmt: skip
-
-
-def _load_without_blas() -> None:
-    """Load Numba's array functions without scipy's BLAS behind them.
-
-    They look for it when they are loaded, which takes a quarter of a second and serves only covariances in compiled
-    code; matrix products look for it again themselves.
-    """
-    modules: dict[str, Any] = sys.modules
-    name = "scipy.linalg.cython_blas"
-    if name in modules:
-        return
-    modules[name] = None  # an import of it fails at once
-    try:
-        import numba.np.arraymath  # noqa: F401
-    finally:
-        del modules[name]
-
-
-_load_without_blas()
 
 
 quicker.take_effect()

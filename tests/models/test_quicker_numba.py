@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,3 +86,39 @@ def test_what_is_put_into_its_callers_computes_the_same(a: int, b: int) -> None:
     assert InlineWorker.inline_function is quicker.inline_function
     assert _sums(a, b) == _sum.py_func(a, b) + _sum.py_func(b, a)
     assert inline_closurecall.copy is copy
+
+
+KEPT = """
+import sys
+import numpy as np
+from manyscale.models.kernels import njit
+
+@njit(cache=True)
+def doubled(values):
+    return values * 2
+
+@njit(cache=True)
+def total(values):
+    return doubled(values).sum()
+
+if sys.argv[1] == "callee":
+    assert doubled(np.arange(4)).tolist() == [0, 2, 4, 6]
+else:
+    assert total(np.arange(4)) == 12
+from numba.core.runtime import rtsys
+print(type(rtsys._library).__name__)
+"""
+
+
+@pytest.mark.slow
+def test_a_kept_kernel_is_loaded_without_what_compiling_needs_and_compiled_into_callers(tmp_path: Path) -> None:
+    """Its array comes from the functions that count references, and goes to Python and to a caller."""
+    (tmp_path / "kept.py").write_text(KEPT)
+
+    def run(word: str) -> str:
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        command = [sys.executable, str(tmp_path / "kept.py"), word]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()[0]
+
+    made = [run(word) for word in ("callee", "callee", "caller", "caller")]
+    assert made == ["JITCodeLibrary", "partial", "JITCodeLibrary", "partial"]

@@ -80,6 +80,8 @@ class LocalExecutor:
 
     def lockstep(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
         """The same for units whose shards run side by side, here in threads."""
+        if not units:
+            return
         from manyscale.runner.run.execute.teams import in_threads  # loads Numba, which few commands need this early
 
         processors = len(usable_cpus())
