@@ -1,6 +1,7 @@
-"""NumPy arrays to Arrow arrays and back, for fixed-width types without nulls: no copy, and no import of pandas.
+"""NumPy arrays to Arrow arrays and back, for fixed-width types: no copy, and no import of pandas.
 
-``pa.array`` and ``to_numpy`` import pandas on first use, half a second that the command line need not spend.
+``pa.array``, ``pa.scalar``, ``to_numpy`` and what takes constants of Python import pandas on first use, which takes as
+long as numpy, pyarrow and pydantic together and 30 MB.
 """
 
 from __future__ import annotations
@@ -46,6 +47,20 @@ def to_numpy(column: Any) -> np.ndarray:
     values = values.view()
     values.flags.writeable = False
     return values
+
+
+def flags_array(values: np.ndarray) -> pa.BooleanArray:
+    """An Arrow array of booleans (bool[])."""
+    packed = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, packed])
+
+
+def nullable_array(values: np.ndarray, is_null: np.ndarray) -> pa.Array:
+    """An Arrow array of numbers, null where ``is_null`` (bool[])."""
+    kept = to_arrow(values)
+    count = int(np.count_nonzero(is_null))
+    bits = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if count else None
+    return pa.Array.from_buffers(kept.type, len(values), [bits, kept.buffers()[1]], count)
 
 
 def text_array(values: Sequence[str]) -> pa.StringArray:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.columns import flags_array, text_array, to_arrow
 
 BATCH_ROWS = 1 << 19  # rows turned into text at a time: bounds the memory, some 100 B a row
 _PS_PER_US = 10**6
@@ -38,7 +38,7 @@ def picked(texts: Sequence[str], index: np.ndarray) -> pa.Array:
 
 def where(has: np.ndarray, texts: pa.Array, otherwise: str = "") -> pa.Array:
     """One after the other the texts at the rows that have one (bool[rows]), ``otherwise`` at the others."""
-    return pc.replace_with_mask(pa.repeat(otherwise, len(has)), pa.array(has), texts)
+    return pc.replace_with_mask(pa.repeat(text_array([otherwise])[0], len(has)), flags_array(has), texts)
 
 
 def contents(column: pa.Array) -> memoryview:

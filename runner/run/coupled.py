@@ -18,7 +18,7 @@ from manyscale.models.network.coupled.model import CoreRows, CoupledTimeline, re
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
-from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.run import links
@@ -122,7 +122,7 @@ def ranks_table(
         to_arrow(rank[kept // 3]),
         to_arrow(since[kept]),
         to_arrow(until[kept]),
-        pa.DictionaryArray.from_arrays(to_arrow(state), pa.array(STATES)),
+        pa.DictionaryArray.from_arrays(to_arrow(state), text_array(STATES)),
         to_arrow((row - workload.rank_offsets[rank[kept // 3]]).astype(np.int32)),
     ]
     return pa.Table.from_arrays(columns, schema=RANKS_SCHEMA)

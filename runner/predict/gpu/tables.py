@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import Workload
-from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.columns import nullable_array, text_array, to_arrow
 from manyscale.runner.kernel_names import demangled
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.mapping import Launches
@@ -178,12 +178,12 @@ def _launches(
         to_arrow(np.array([each.occupancy for each in results], np.float64)),
         to_arrow(source.column("launches", "blocks")[executions.launch]),
         to_arrow(np.where(number["launch_id"] == own_id, number["simulated_instructions"], 0)),
-        *(pa.array(cycles + sign * half, pa.float64(), mask=half == 0) for sign in (-1, 1)),
+        *(nullable_array(cycles + sign * half, half == 0) for sign in (-1, 1)),
         pa.DictionaryArray.from_arrays(to_arrow(np.zeros(len(row), np.int8)), text_array([model])),
         to_arrow(number["launch_id"].astype(np.int32)),
         text_array([demangled(names[each]) for each in executions.launch.tolist()]),
         *(to_arrow(source.column("launches", name)[executions.launch].astype(np.int32)) for name in _SHAPE),
-        *(pa.array(number[name], pa.int64(), mask=number[name] < 0) for name in ("dram_reads", "dram_writes")),
+        *(nullable_array(number[name].astype(np.int64), number[name] < 0) for name in ("dram_reads", "dram_writes")),
     ]
     return pa.Table.from_arrays(columns, schema=LAUNCHES_SCHEMA)
 
@@ -200,8 +200,8 @@ def _blocks(simulated: list[LaunchResult]) -> pa.Table:
     ids = np.repeat([each.launch_id for each in simulated], [len(each.block) for each in simulated])
     sm = joined("block_sm")
     columns = [to_arrow(ids.astype(np.int32)), to_arrow(joined("block"))]
-    columns.append(pa.array(sm, pa.int32(), mask=sm < 0))
-    columns += [pa.array(joined(f"block_{end}"), pa.int64(), mask=sm < 0) for end in ("start", "end")]
+    columns.append(nullable_array(sm.astype(np.int32), sm < 0))
+    columns += [nullable_array(joined(f"block_{end}"), sm < 0) for end in ("start", "end")]
     columns += [to_arrow(joined(f"block_{what}")) for what in ("warp_instructions", "thread_instructions", "requests")]
     columns.append(to_arrow(joined("block_region").astype(np.int32)))
     return pa.Table.from_arrays(columns, schema=BLOCKS_SCHEMA)

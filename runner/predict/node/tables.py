@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import Workload
-from manyscale.models.workload.columns import one_chunk, text_array, to_arrow, to_numpy
+from manyscale.models.workload.columns import nullable_array, one_chunk, text_array, to_arrow, to_numpy
 
 CORES_SCHEMA: Final = pa.schema(
     [
@@ -122,7 +122,7 @@ def task_instances_table(
     """Rows in the order given; as cores_table. Misses of what was not simulated in detail are not known."""
     unknown = model != MODELS.index("detailed")
     first, second, last = (
-        pa.array(each.astype(np.int64), mask=unknown) for each in (first_misses, second_misses, last_misses)
+        nullable_array(each.astype(np.int64), unknown) for each in (first_misses, second_misses, last_misses)
     )
     columns = [to_arrow(each.astype(np.int32)) for each in (rank, iteration, task_instance_id)]
     columns += [_named(task_type, names, np.int32), to_arrow(instructions.astype(np.int64))]

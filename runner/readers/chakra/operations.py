@@ -208,7 +208,9 @@ def _rows(
     """Rows in the order of nodes: what a node waits for, itself, and what tells others that it has ended."""
     place = np.empty(len(nodes), np.int64)
     place[order] = np.arange(len(nodes))
-    told = np.unique(awaited)
+    is_told = np.zeros(len(nodes), bool)
+    is_told[awaited] = True
+    told = np.flatnonzero(is_told)
     event = np.zeros(len(nodes), np.int64)
     event[told] = np.arange(1, len(told) + 1)
     given = order[~is_cpu[order]]

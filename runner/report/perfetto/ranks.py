@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from manyscale.models.network.path_walk import KINDS
 from manyscale.models.workload import SENDS, OperationKind, Workload
-from manyscale.models.workload.columns import to_numpy
+from manyscale.models.workload.columns import flags_array, text_array, to_numpy
 from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.collective_sizes import collective_sizes
 from manyscale.runner.report.core_rows import core_rows
@@ -127,7 +127,7 @@ def _write_states(file: gzip.GzipFile, result: Result, tracks: Sequence[str]) ->
 
 def _where(key: str, values: np.ndarray, is_call: np.ndarray) -> pa.Array:
     """An argument of the slices of calls whose value is not 0."""
-    return pc.if_else(pa.array(is_call & (values > 0)), join(f',"{key}":', integers(values)), "")
+    return pc.if_else(flags_array(is_call & (values > 0)), join(f',"{key}":', integers(values)), text_array([""])[0])
 
 
 def _sizes_and_regions(workload: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload import SENDS, OperationKind, Workload
+from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
@@ -153,7 +154,7 @@ def _windows(workload: Workload, arrays: Mapping[str, np.ndarray]) -> tuple[np.n
     np.maximum.at(last, arrays["given_rank"], arrays["given_end_ps"])
     if workload.tables["steps"].num_rows:
         steps = steps_table(workload, arrays["end_ps"])
-        rank, start, end = (steps.column(name).to_numpy() for name in ("rank", "start_ps", "end_ps"))
+        rank, start, end = (to_numpy(steps.column(name)) for name in ("rank", "start_ps", "end_ps"))
         first[rank] = np.iinfo(np.int64).max
         np.minimum.at(first, rank, start)
         np.maximum.at(last, rank, end)
@@ -259,7 +260,7 @@ def step_statistics(
 
 def _of_steps(workload: Workload, end_ps: np.ndarray, peak_flops_per_s: float | None) -> dict[str, Statistic]:
     steps = steps_table(workload, end_ps)
-    number, start, end = (steps.column(name).to_numpy() for name in ("step", "start_ps", "end_ps"))
+    number, start, end = (to_numpy(steps.column(name)) for name in ("step", "start_ps", "end_ps"))
     took = (end - start) / PS_PER_SECOND
     _, of = np.unique(number, return_inverse=True)
     count = int(of.max()) + 1

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.workload import OperationKind, Workload
-from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.gpu.streams.given import traced_columns
@@ -233,14 +233,14 @@ def _names(
 
 def path_statistics(table: pa.Table) -> dict[str, Statistic]:
     """Figures of the path, which sum to its end."""
-    start, end = (table.column(name).to_numpy() for name in ("start_ps", "end_ps"))
-    kind = np.array(table.column("kind").combine_chunks().indices)
+    start, end = (to_numpy(table.column(name)) for name in ("start_ps", "end_ps"))
+    kind = to_numpy(table.column("kind"))
     total = np.zeros(len(KINDS), np.int64)
     np.add.at(total, kind, end - start)
     figures = {
         f"step_path.{name}": Statistic(value / PS_PER_SECOND, "s", "total", f"critical path of the steps: {text}")
         for name, text, value in zip(KINDS, _MEANINGS, total.tolist(), strict=True)
     }
-    ranks = len(np.unique(table.column("rank").to_numpy()))
+    ranks = len(np.unique(to_numpy(table.column("rank"))))
     figures["step_path.ranks"] = Statistic(ranks, "1", "count", "critical path of the steps: ranks that it visits")
     return figures
