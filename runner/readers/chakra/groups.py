@@ -27,12 +27,33 @@ _WORDS: Final = {
 @dataclass
 class Groups:
     """``members`` int64[] of communicators from number 1, as places among the ranks that have files; ``names`` of
-    these; ``number`` of a group's name at a rank (0: all)."""
+    these, and ``told``: places of all their members in their order, -1 for those without a file; ``number`` of a
+    group's name at a rank (0: all)."""
 
     members: list[np.ndarray] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    told: list[tuple[int, ...]] = field(default_factory=list)
     number: dict[tuple[int, str], int] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+
+    def size(self, number: int, ranks: int) -> int:
+        """How many members a communicator has, with or without files; ``ranks``: that have some."""
+        return len(self.told[number - 1]) if number else ranks
+
+    def root(self, number: int, root: int) -> int:
+        """The place of a root among the members that have files; the first one where it is not told or has none."""
+        if root < 0 or not number:
+            return max(root, 0)
+        told = self.told[number - 1]
+        here = told[root] if root < len(told) else -1
+        return self.members[number - 1].tolist().index(here) if here >= 0 else 0
+
+    def add(self, name: str, told: tuple[int, ...]) -> int:
+        """The number of a communicator more."""
+        self.members.append(np.array([place for place in told if place >= 0], np.int64))
+        self.names.append(name)
+        self.told.append(told)
+        return len(self.members)
 
 
 def groups_of(folder: Path, ranks: Sequence[RankNodes]) -> Groups:
@@ -59,7 +80,7 @@ def groups_of(folder: Path, ranks: Sequence[RankNodes]) -> Groups:
                         "mend the trace, or the file of groups beside it"
                     )
                 absent |= set(told) - place.keys()
-                who = tuple(place[rank] for rank in told if rank in place)
+                who = tuple(place.get(rank, -1) for rank in told)
                 if user not in who:
                     rank = ranks[user].file.rank
                     raise UserError(
@@ -67,9 +88,7 @@ def groups_of(folder: Path, ranks: Sequence[RankNodes]) -> Groups:
                         f"members are {_listed(told)}; give the file of groups that belongs to the trace"
                     )
             if (name, who) not in known:
-                known[name, who] = len(found.members) + 1
-                found.members.append(np.array(who, np.int64))
-                found.names.append(name)
+                known[name, who] = found.add(name, who)
             found.number[user, name] = known[name, who]
     if inferred:
         names = sorted(set(inferred))
@@ -81,7 +100,7 @@ def groups_of(folder: Path, ranks: Sequence[RankNodes]) -> Groups:
     if absent:
         text = (
             f"{len(absent)} ranks that groups name have no trace ({_listed(tuple(sorted(absent)))}): collectives are "
-            "those of the other members alone"
+            "those of the other members alone, with the sizes of the whole group"
         )
         found.notes.append(changes("ranks-missing", text, count=len(absent)))
     return found
@@ -94,13 +113,13 @@ def check_matches(ranks: Sequence[RankNodes], groups: Groups, collectives: Mappi
     for number, of_members in collectives.items():
         members = groups.members[number - 1] if number else np.arange(len(ranks))
         name = f"group {groups.names[number - 1]!r}" if number else "all ranks"
-        first = of_members[0]
+        first, size = of_members[0], groups.size(number, len(ranks))
         for who, own in zip(members.tolist(), of_members, strict=True):
-            outside = next((node for node in own if node.collective in ROOTED and node.root >= len(members)), None)
+            outside = next((node for node in own if node.collective in ROOTED and node.root >= size), None)
             if outside is not None:
                 raise UserError(
                     f"{ranks[who].file.path}: {name}: node {outside.id} has root {outside.root}, but there are "
-                    f"{len(members)} members, numbered from 0 in the group; write the trace again"
+                    f"{size} members, numbered from 0 in the group; write the trace again"
                 )
         for who, own in zip(members.tolist()[1:], of_members[1:], strict=True):
             if [node.collective for node in own] == [node.collective for node in first]:

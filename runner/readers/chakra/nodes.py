@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
@@ -63,13 +65,16 @@ class Node:
 @dataclass
 class RankNodes:
     """What a file holds. ``groups``: members of process groups by name, of nodes that tell them. ``without_value``:
-    attributes that have none."""
+    attributes that have none, by name; ``metadata``: numbers of nodes that do nothing; ``is_newer``: nodes have fields
+    that no schema has."""
 
     file: TraceFile
     schema: str
     nodes: list[Node] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    without_value: int = 0
+    without_value: Counter[str] = field(default_factory=Counter)
+    metadata: set[int] = field(default_factory=set)
+    is_newer: bool = False
     run_time_is_assumed: bool = False
 
 
@@ -100,8 +105,8 @@ def _read_protobuf(file: TraceFile) -> RankNodes:
             head.append((place, content))
             if len(head) == _TRIED:
                 break
-        schema = _schema_of(file, head, has_metadata=head[:1] != [(0, first)])
-        found = RankNodes(file, schema.name)
+        schema, is_known = _schema_of(file, head, has_metadata=head[:1] != [(0, first)])
+        found = RankNodes(file, schema.name, is_newer=not is_known)
         made = schemas.node_class(*schemas.key(schema))
         for place, content in (*head, *messages):
             _add(found, schema, made, content, f"{file.path}: byte {place}")
@@ -125,18 +130,18 @@ def _messages(file: TraceFile, stream: IO[bytes]) -> Iterator[tuple[int, bytes]]
         place += len(head) + length
 
 
-def _schema_of(file: TraceFile, head: list[tuple[int, bytes]], *, has_metadata: bool) -> Schema:
-    """The first schema whose fields are those of the nodes that a file begins with."""
+def _schema_of(file: TraceFile, head: list[tuple[int, bytes]], *, has_metadata: bool) -> tuple[Schema, bool]:
+    """The first schema whose fields are those of the nodes that a file begins with; else the latest, and False."""
     tried = schemas.WITH_METADATA if has_metadata else schemas.WITHOUT
     for schema in tried:
         made = schemas.node_class(*schemas.key(schema))
         try:
             if all(schema.fits(made.FromString(content)) for _, content in head):
-                return schema
+                return schema, True
         except DecodeError:
             continue
     if has_metadata:
-        return schemas.WITH_METADATA[0]  # with fields that are newer; what is damaged is told in its place
+        return schemas.WITH_METADATA[0], False  # what is damaged is told in its place
     raise UserError(f"{file.path}: byte {head[0][0]}: the nodes are of no schema of Chakra's from 0.0.1 to 0.0.4")
 
 
@@ -153,7 +158,7 @@ def _add(found: RankNodes, schema: Schema, made: Any, content: bytes, place: str
                 continue
             value = schema.value(attribute)
             if value is None:
-                found.without_value += 1
+                found.without_value[name] += 1
             else:
                 values[name] = value
     else:
@@ -162,6 +167,7 @@ def _add(found: RankNodes, schema: Schema, made: Any, content: bytes, place: str
     if kind is None:
         raise UserError(f"{place}: node {message.id} has type {message.type}, which schema {schema.name} does not know")
     if kind == METADATA:
+        found.metadata.add(message.id)
         if schema.name == "0.0.4":
             found.groups |= _groups(message.inputs.values)
         return
@@ -196,6 +202,7 @@ def _read_json(file: TraceFile) -> RankNodes:
             raise UserError(f"{place}: data_deps is no list; write the trace again")
         kind = whole(each.get("NodeType"), place, "NodeType", 0, 7)
         if kind in (0, METADATA):
+            found.metadata.add(whole(each.get("Id"), place, "Id"))
             continue
         values = {name: value for name, value in each.items() if name in _KNOWN}
         head = Node(
@@ -298,11 +305,13 @@ def _groups(values: bytes) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def columns(nodes: list[Node]) -> dict[str, np.ndarray]:
+def columns(nodes: list[Node], metadata: AbstractSet[int]) -> dict[str, np.ndarray]:
     """int64 columns of nodes in the order in which they are taken where several could be: by start, then by number;
-    ``parent`` (index) with ``first_parent`` int64[nodes + 1]; ``missing`` parents of each node."""
+    ``parent`` (index) with ``first_parent`` int64[nodes + 1]; ``missing`` parents of each node, which are in neither
+    ``nodes`` nor ``metadata``."""
     nodes.sort(key=lambda node: (node.start, node.id))
     index = {node.id: at for at, node in enumerate(nodes)}
+    known = index.keys() | metadata
     parents = [tuple({index[parent]: None for parent in node.parents if parent in index}) for node in nodes]
     return {
         "is_cpu": np.array([node.is_cpu for node in nodes], np.int64),
@@ -311,5 +320,5 @@ def columns(nodes: list[Node]) -> dict[str, np.ndarray]:
         "type": np.array([node.type for node in nodes], np.int64),
         "first_parent": np.concatenate(([0], np.cumsum([len(each) for each in parents]))).astype(np.int64),
         "parent": np.array([one for each in parents for one in each], np.int64),
-        "missing": np.array([sum(one not in index for one in set(node.parents)) for node in nodes], np.int64),
+        "missing": np.array([len(set(node.parents) - known) for node in nodes], np.int64),
     }

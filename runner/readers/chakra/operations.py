@@ -77,7 +77,7 @@ def rank_operations(
 ) -> RankMade:
     """``places`` of ranks that have traces. Raises UserError for nodes that require each other."""
     nodes = trace.nodes
-    column = columns(nodes)
+    column = columns(nodes, trace.metadata)
     counts.missing += int(column["missing"].sum())
     counts.twins += sum(node.is_cpu and node.type == COLLECTIVE for node in nodes)
     partner = np.array([_partner(node, places, counts) for node in nodes], np.int64)
@@ -334,12 +334,12 @@ def _fill(
     row["kind"], row["communicator"] = int(node.collective), communicator
     if node.collective in ROOTED:
         counts.rootless += node.root < 0
-        row["peer"] = max(node.root, 0)
+        row["peer"] = groups.root(communicator, node.root)
 
 
 def with_sizes(made: RankMade, members: Sequence[int]) -> None:
     """Bytes of collectives, as OPERATIONS_SCHEMA has them, from those of nodes: the whole input of a rank; of an
-    all-gather its part. ``members``: how many each communicator has."""
+    all-gather its part. ``members``: how many each communicator has, those of which there is no trace among them."""
     for communicator, number, node in made.collectives:
         count, size, row = members[communicator], node.size, made.rows.rows[number]
         part = -(-size // count)

@@ -26,7 +26,7 @@ All this is told in notes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +40,7 @@ from manyscale.runner.readers.chakra.files import TraceFile, files_of
 from manyscale.runner.readers.chakra.groups import Groups, check_matches, groups_of
 from manyscale.runner.readers.chakra.nodes import Node, RankNodes, read_nodes
 from manyscale.runner.readers.chakra.operations import Counts, Kernels, RankMade, rank_operations, with_sizes
+from manyscale.runner.readers.chakra.parting import part_by_streams
 from manyscale.runner.readers.kineto.kernels import class_of, precision_of
 from manyscale.runner.readers.stream_tables import (
     groups_table,
@@ -65,12 +66,13 @@ def read(path: Path) -> Workload:
     kernels, counts = Kernels(), Counts()
     places = {each.file.rank: place for place, each in enumerate(traces)}
     made = [rank_operations(place, each, places, groups, kernels, counts) for place, each in enumerate(traces)]
-    members = [len(made), *map(len, groups.members)]
+    parted = part_by_streams(made, groups)
     collectives = _by_communicator(made, groups)
     check_matches(traces, groups, collectives)
     _check_messages(traces, made)
+    sizes = [groups.size(number, len(made)) for number in range(len(groups.members) + 1)]
     for each in made:
-        with_sizes(each, members)
+        with_sizes(each, sizes)
     unequal = _share_times(made, groups)
     tables = stream_tables([each.rows for each in made], groups.members, list(kernels.region))
     tables["kernels"] = _kernels(kernels)
@@ -79,7 +81,7 @@ def read(path: Path) -> Workload:
     last = np.array([len(each.rows.rows) - 1 for each in made])
     tables["steps"] = steps_table(ranks, np.zeros(len(made)), np.zeros(len(made)), last)
     tables["measured_steps"] = _measured(traces)
-    notes = [*groups.notes, *_notes(traces, counts, made), *_on_sizes(unequal)]
+    notes = [*groups.notes, *_notes(traces, counts, made), *_on_order(collectives, parted), *_on_sizes(unequal)]
     return Workload(path.resolve().name.removesuffix(".et"), len(made), tables, tuple(notes), NAME)
 
 
@@ -175,13 +177,13 @@ def _kernels(kernels: Kernels) -> pa.Table:
 def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]) -> list[Note]:
     first = traces[0].file.rank
     renumbered = [each.file.rank for each in traces] != list(range(len(traces)))
-    without_value = sum(each.without_value for each in traces)
+    without_value = sum((each.without_value for each in traces), Counter[str]())
     found = (
         changes("ranks-missing", f"ranks are numbered anew from 0, as traces begin with rank {first} and are "
                 f"{len(traces)}: others have none", count=len(traces)) if renumbered else None,
         informs("collectives-of-threads", f"{counts.twins} calls of collectives on threads communicate nothing: the "
                 "nodes of the GPU do", count=counts.twins),
-        informs("parents-missing", f"{counts.missing} nodes are required that the trace does not hold: nothing waits "
+        changes("parents-missing", f"{counts.missing} nodes are required that the trace does not hold: nothing waits "
                 "for them", count=counts.missing),
         changes("streams-assumed", f"{counts.without_stream} nodes of GPUs name no stream: there is one for kernels, "
                 "one for each process group, and one to and one from each rank for messages",
@@ -202,8 +204,10 @@ def _notes(traces: Sequence[RankNodes], counts: Counts, made: Sequence[RankMade]
                 count=counts.rootless),
         changes("memory-as-copies", f"{counts.memory} accesses to memory outside the GPU are copies to and from the "
                 "host", count=counts.memory),
-        informs("attributes-empty", f"{without_value} attributes have no value, and are left out",
-                count=without_value),
+        changes("attributes-empty", f"{without_value.total()} attributes have no value, and are left out: "
+                f"{', '.join(sorted(without_value))}", count=without_value.total()),
+        changes("schema-unknown", "nodes have fields that no schema from 0.0.1 to 0.0.4 has: they are left out",
+                count=sum(each.is_newer for each in traces)),
         changes("run-times-assumed", f"schema {traces[0].schema} does not tell the unit of run times: it is taken as "
                 f"{'1 ns' if traces[0].schema == '0.0.1' else '1 us'}", count=len(traces))
         if any(each.run_time_is_assumed for each in traces) else None,
@@ -219,6 +223,26 @@ def _on_waits(made: Sequence[RankMade]) -> Note | None:
         return None
     text = f"{own} times of collectives are those of one rank, and hold what it waited for others"
     return changes("waits-inside", text, count=own, errs=Errs.long)
+
+
+def _on_order(collectives: Mapping[int, list[list[Node]]], parted: int) -> list[Note]:
+    """What is to be said of collectives of one group whose order differs between its members."""
+    found = []
+    if parted:
+        text = (
+            f"members of {parted} groups do their collectives in other orders on several streams: the k-th of a stream "
+            "is the k-th of that stream at the others"
+        )
+        found.append(informs("collectives-by-stream", text, count=parted))
+    names = [[[node.name for node in own] for own in of_members] for of_members in collectives.values()]
+    differ = sum(any(own != each[0] and sorted(own) == sorted(each[0]) for own in each[1:]) for each in names)
+    if differ:
+        text = (
+            f"members of {differ} groups have their collectives in another order, by their names: they are taken k-th "
+            "by k-th all the same"
+        )
+        found.append(changes("collectives-reordered", text, count=differ))
+    return found
 
 
 def _on_sizes(unequal: int) -> list[Note]:
