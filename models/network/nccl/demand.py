@@ -67,8 +67,13 @@ def demand(
     counts: np.ndarray | None = None,
 ) -> Demand:
     """Of an operation of ``num_bytes`` over ``members``, GPUs of the machine in the group's order (of a message source
-    and destination). ``counts`` int64[n, n]: bytes from each to each of an uneven all-to-all (without them its blocks
-    are taken to be equal). ``nccl`` is the fabric's.
+    and destination). ``counts`` of an uneven one (without them parts are taken to be equal): int64[n, n], bytes from
+    each to each of an all-to-all, gather or scatter; int64[n], the part of each member of an all-gather or
+    reduce-scatter. ``nccl`` is the fabric's.
+
+    Uneven all-gathers and reduce-scatters are broadcasts and reductions of the parts in one group, as frameworks have
+    them (PyTorch, ProcessGroupNCCL.cpp). On a ring each hop carries all parts but that of the member behind it, at most
+    all but the smallest: as an even one does whose hops carry as much. They have its latency, too.
 
     O(members) once for each placement of a group and O(1) after. Raises ValueError for a kind that NCCL has not, and
     groups that do not fit the machine.
@@ -87,9 +92,19 @@ def demand(
     if collective in _MESSAGES:
         return _of_messages(collective, num_bytes, placed, fabric, counts)
     size = num_bytes * (placed.num_members if collective in ("allgather", "reduce_scatter") else 1)
+    if counts is not None and collective in ("allgather", "reduce_scatter"):
+        size = _alike(np.asarray(counts), placed.num_members)
     way, latency_us, time_us, is_measured = _timed(collective, size, placed, fabric)
     links, bytes_over = uses.of_algorithm(fabric, placed, collective, way.algorithm)
     return _demand(size, latency_us, time_us, (links, bytes_over), fabric, way.algorithm, way.name, is_measured)
+
+
+def _alike(parts: np.ndarray, num_members: int) -> int:
+    """The size of all parts of an even collective whose hops on a ring carry as much as those of one with ``parts``."""
+    if parts.shape != (num_members,):
+        raise ValueError(f"parts of {parts.shape} for a group of {num_members}")
+    most = int(parts.sum()) - int(parts.min())
+    return -(-most * num_members // (num_members - 1))
 
 
 def _demand(
@@ -195,13 +210,13 @@ def _of_messages(
     slowest link takes. LL halves the bandwidth of Simple and has less latency."""
     count, size = placed.num_members, num_bytes
     peers = count - 1
-    if collective == "alltoall":
-        if counts is None:
-            size = num_bytes * count
-            used = uses.of_all_to_all(fabric, placed)
-        else:
-            used, size = _uneven(fabric, placed, counts)
-            peers = int((np.asarray(counts) > 0).sum(axis=1).max())
+    if counts is not None:
+        used, size = _uneven(fabric, placed, counts)
+        partners = (np.asarray(counts) > 0) & ~np.eye(count, dtype=bool)
+        peers = int(max(partners.sum(axis=0).max(), partners.sum(axis=1).max()))
+    elif collective == "alltoall":
+        size = num_bytes * count
+        used = uses.of_all_to_all(fabric, placed)
     else:
         used = _from_root(collective, fabric, placed)
     links, bytes_over = used

@@ -200,6 +200,30 @@ def test_an_uneven_all_to_all_takes_what_its_busiest_gpu_does() -> None:
     assert (unknown.bytes, unknown.time_ps) == (40 << 20, even.time_ps)
 
 
+@pytest.mark.theory
+@pytest.mark.parametrize("kind", [K.allgatherv, K.reduce_scatter])
+def test_uneven_parts_take_what_the_busiest_hop_of_the_ring_carries(kind: OperationKind) -> None:
+    """One member with all is a broadcast: hops carry it once, as those of an even one with three such parts do."""
+    parts = np.array([0, 0, 30 << 20, 0])
+    found = demand(kind, 30 << 20, np.arange(4), MACHINES["a100"], counts=parts)
+    assert found.time_ps == demand(kind, 10 << 20, np.arange(4), MACHINES["a100"]).time_ps
+    even = demand(kind, 10 << 20, np.arange(4), MACHINES["a100"], counts=np.full(4, 10 << 20))
+    assert even.time_ps == demand(kind, 10 << 20, np.arange(4), MACHINES["a100"]).time_ps
+    with pytest.raises(ValueError, match=r"parts of \(3,\) for a group of 4"):
+        demand(kind, 1, np.arange(4), MACHINES["a100"], counts=np.ones(3, np.int64))
+
+
+@pytest.mark.theory
+def test_a_gather_goes_into_its_root_by_the_parts_of_members() -> None:
+    counts = np.zeros((4, 4), np.int64)
+    counts[:, 2] = (5 << 20, 10 << 20, 99 << 20, 15 << 20)  # its own part stays where it is
+    found = demand(K.gatherv, 99 << 20, np.arange(4), MACHINES["a100"], counts=counts)
+    even = demand(K.gather, 10 << 20, np.arange(4), MACHINES["a100"])
+    assert found.time_ps == pytest.approx(even.time_ps, rel=1e-6)
+    root = MACHINES["a100"].out_of(np.array([2]))[0] + 1
+    assert dict(zip(found.links.tolist(), found.uses.tolist(), strict=True))[root] == pytest.approx(1)
+
+
 def test_a_measured_table_is_kept_and_other_counts_follow_it() -> None:
     """A table of 4 GPUs: itself at its rows; of 8 the size at which 2 (n - 1) / n bytes are as many, and 8 more steps
     of 0.6 us."""

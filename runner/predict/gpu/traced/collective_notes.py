@@ -14,7 +14,7 @@ from manyscale.models.workload import COLLECTIVES, SENDS, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.predict.gpu.traced.agreement import Agreement
-from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
+from manyscale.runner.predict.gpu.traced.meetings import SCATTERV, UNEVEN, StreamCollectives
 
 _MOST_GROUPS: Final = 4  # that a note names
 
@@ -57,6 +57,14 @@ class Taking:
                 "empty one, or of some of their members: the trace tells neither their times nor all sizes and members"
             )
             found.append(changes("collectives-unsized", text, count=number, errs=Errs.short))
+        split = modelled & np.isin(self.of.kind, (*UNEVEN, *SCATTERV)) & self.is_known
+        split[list(self.of.counts)] = False
+        if number := int(np.count_nonzero(split)):
+            text = (
+                f"{number:,} of {count:,} collectives{self._groups(split)} are uneven, and the trace does not say what "
+                "goes from whom to whom: their parts are taken to be equal"
+            )
+            found.append(changes("collectives-evened", text, count=number, errs=Errs.short))
         if number := int(np.count_nonzero(modelled)):
             text = f"{number:,} collectives take what the model of NCCL says, behind the arrival of their last member"
             found.append(informs("collectives-modelled", text, count=number))

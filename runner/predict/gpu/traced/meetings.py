@@ -13,7 +13,12 @@ from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.errors import UserError
 
 _SCATTERED = (int(OperationKind.reduce_scatter), int(OperationKind.ireduce_scatter))
-_UNEVEN = (int(OperationKind.alltoallv), int(OperationKind.ialltoallv))
+UNEVEN = (int(OperationKind.alltoallv), int(OperationKind.ialltoallv))
+SCATTERV = (int(OperationKind.scatterv), int(OperationKind.iscatterv))
+_GATHERED = tuple(int(OperationKind[name]) for name in ("gather", "gatherv", "igather", "igatherv"))
+_ROOTED = (*_GATHERED, *SCATTERV, int(OperationKind.scatter), int(OperationKind.iscatter))  # and their root has links
+_ALLGATHERED = tuple(int(OperationKind[name]) for name in ("allgather", "allgatherv", "iallgather", "iallgatherv"))
+_BY_MEMBER = (*_GATHERED, *_ALLGATHERED, *_SCATTERED)  # each has a part of its own
 _MOST_NAMED = 8  # ranks of a message
 
 
@@ -23,7 +28,9 @@ class StreamCollectives:
     ``communicator`` int32, which of its communicator's it is (``place`` int32), ``bytes`` int64 (the most of a member,
     as the table of operations has them, of a reduce-scatter its own part) and ``traced_ps`` int64, from the last
     member's arrival, -1: unknown. ``members``: ranks of each communicator; ``names`` of those that have one;
-    ``counts``: of an uneven all-to-all by its number int64[members, members], the bytes from each to each."""
+    ``counts`` of uneven ones, by their number: of all-to-alls, gathers and scatters int64[members, members], the bytes
+    from each to each (gathers and scatters, too, whose root is not the first member), and of all-gathers and
+    reduce-scatters int64[members], the part of each. Without, parts are taken to be equal."""
 
     of_given: np.ndarray
     kind: np.ndarray
@@ -88,11 +95,12 @@ def stream_collectives(workload: Workload, given: Given, traced_ps: np.ndarray, 
     row = given.row[mine]
     _check_kinds(kind[row], leader, number, rank, of, place, names)
     size, took = np.zeros(len(leader), np.int64), np.full(len(leader), np.iinfo(np.int64).max)
-    np.maximum.at(size, number, _sizes(workload, row))
+    sizes = _sizes(workload, row)
+    np.maximum.at(size, number, sizes)
     np.minimum.at(took, number, np.where(traced_ps[mine] >= 0, traced_ps[mine], -1))
     of_given = np.full(len(given), -1, np.int32)
     of_given[mine] = number
-    counts = _counts(workload, row, number, rank, np.isin(kind[row], _UNEVEN), of, members)
+    counts = _counts(workload, row, number, rank, of, members, sizes)
     return StreamCollectives(
         of_given, kind[row[leader]], of[leader].astype(np.int32), place[leader].astype(np.int32), size, took, members,
         names, counts,
@@ -113,25 +121,77 @@ def _sizes(workload: Workload, row: np.ndarray) -> np.ndarray:
 
 
 def _counts(
-    workload: Workload, row: np.ndarray, number: np.ndarray, rank: np.ndarray, is_uneven: np.ndarray, of: np.ndarray,
-    members: tuple[np.ndarray, ...],
+    workload: Workload, row: np.ndarray, number: np.ndarray, rank: np.ndarray, of: np.ndarray,
+    members: tuple[np.ndarray, ...], size: np.ndarray,
 ) -> dict[int, np.ndarray]:  # fmt: skip
-    """Of collectives ``is_uneven`` whose members all say what they send to whom."""
-    found: dict[int, np.ndarray] = {}
-    if not is_uneven.any():
-        return found
-    bounds, values = workload.lists("operations", "send_counts")
-    able = np.flatnonzero(is_uneven)
+    """Of uneven collectives, and of those whose root is not the first member; ``size`` int64[rows]: of each row."""
+    kind, peer = (workload.column("operations", name)[row] for name in ("kind", "peer"))
+    most = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
+    least = np.full(len(most), np.iinfo(np.int64).max)
+    np.maximum.at(most, number, size)
+    np.minimum.at(least, number, size)
+    differs = (least != most)[number] & np.isin(kind, _BY_MEMBER)
+    listed = np.isin(kind, _SCATTERED) & (_spread(workload, row) > 0)
+    able = np.flatnonzero(
+        np.isin(kind, (*UNEVEN, *SCATTERV)) | differs | listed | (np.isin(kind, _ROOTED) & (peer > 0))
+    )
     able = able[np.argsort(number[able], kind="stable")]
-    for mine in np.split(able, np.flatnonzero(np.diff(number[able])) + 1):
-        each = int(number[mine[0]])
+    found: dict[int, np.ndarray] = {}
+    for mine in np.split(able, np.flatnonzero(np.diff(number[able])) + 1) if len(able) else []:
         group = members[int(of[mine[0]])]
+        if len(mine) < len(group):  # some may tell that all are even
+            mine = np.flatnonzero(number == number[mine[0]])
         order = np.argsort(np.argsort(group, kind="stable"), kind="stable")  # members' places among their ranks
-        rows = row[mine[np.argsort(rank[mine], kind="stable")]][order]
-        parts = [values[bounds[each_row] : bounds[each_row + 1]] for each_row in rows.tolist()]
-        if all(len(part) == len(group) for part in parts):
-            found[each] = np.stack(parts)
+        mine = mine[np.argsort(rank[mine], kind="stable")][order]
+        parts = _parts(workload, row[mine], int(kind[mine[0]]), size[mine], int(max(peer[mine].max(), 0)))
+        if parts is not None:
+            found[int(number[mine[0]])] = parts
     return found
+
+
+def _spread(workload: Workload, row: np.ndarray) -> np.ndarray:
+    """int64[rows]: by how much the parts differ that operations list as received."""
+    found = np.zeros(len(row), np.int64)
+    bounds, values = workload.lists("operations", "receive_counts")
+    has = np.flatnonzero(bounds[row + 1] > bounds[row])
+    if len(has):
+        edges = np.stack((bounds[row[has]], bounds[row[has] + 1]), axis=1).ravel()
+        padded = np.append(values, 0)
+        found[has] = (np.maximum.reduceat(padded, edges) - np.minimum.reduceat(padded, edges))[::2]
+    return found
+
+
+def _parts(workload: Workload, rows: np.ndarray, kind: int, size: np.ndarray, root: int) -> np.ndarray | None:
+    """As StreamCollectives has them, of a collective whose operations are ``rows``, in the group's order, of ``size``;
+    None where they are not all known."""
+    count = len(rows)
+    if kind in UNEVEN:
+        sent = _lists(workload, "send_counts", rows)
+        return np.stack(sent) if all(len(each) == count for each in sent) else None
+    if kind in _SCATTERED:
+        listed = _lists(workload, "receive_counts", rows[:1])[0]
+        return listed if len(listed) == count else size
+    if kind not in _ROOTED:
+        return size
+    if root >= count:
+        return None
+    found = np.zeros((count, count), np.int64)
+    if kind in SCATTERV:
+        of_root = _lists(workload, "send_counts", rows[root : root + 1])[0]
+        parts = of_root if len(of_root) == count else workload.column("operations", "receive_bytes")[rows]
+        if not parts.any():
+            return None
+        found[root] = parts
+    elif kind in _GATHERED:
+        found[:, root] = size
+    else:
+        found[root] = size.max()
+    return found
+
+
+def _lists(workload: Workload, name: str, rows: np.ndarray) -> list[np.ndarray]:
+    bounds, values = workload.lists("operations", name)
+    return [values[bounds[row] : bounds[row + 1]] for row in rows.tolist()]
 
 
 def _check_counts(

@@ -143,3 +143,40 @@ def test_collectives_and_messages_without_size_or_time_are_told(tmp_path: Path, 
     assert told["collectives-unsized"].count == 1
     assert "(groups a)" in told["collectives-unsized"].text
     assert told["messages-unsized"].count == 1
+
+
+@pytest.mark.theory
+def test_collectives_whose_parts_differ_take_what_all_parts_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """On 4 V100 an all-gather of 80, 0, 0, 0 MB moves what one of 80/3 MB from each does, a scatter and a gather of
+    30, 10, 20 MB what those of 20 do; where no part is told, all are taken to be equal."""
+    parts = {"list": [80_000_000, 0, 0, 0], "even": [26_666_667] * 4}
+    steps = Steps(4, {name: range(4) for name in (*parts, "scattered", "gathered", "scatter", "gather", "unknown")})
+    blocks, root = [30_000_000, 0, 10_000_000, 20_000_000], 1
+    for rank in range(4):
+        steps.launch(rank, 1 * US)
+        for name, sizes in parts.items():
+            steps.collective(rank, OperationKind.allgather, sizes[rank], name)
+        for kind, size, name in (
+            (OperationKind.scatterv, 0, "scattered"),
+            (OperationKind.gatherv, blocks[rank], "gathered"),
+            (OperationKind.scatter, 20_000_000, "scatter"),
+            (OperationKind.gather, 20_000_000, "gather"),
+            (OperationKind.alltoallv, 80_000_000, "unknown"),
+        ):
+            row = steps.collective(rank, kind, size, name)
+            steps.operations[rank][row] |= {} if name == "unknown" else {"peer": root}
+            if name == "scattered" and rank == root:
+                steps.operations[rank][row] |= {"bytes": sum(blocks), "send_counts": blocks}
+    workload = steps.workload()
+    monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
+    nvlink = {"kind": "switch", "links": 6, "link_bandwidth": "25 GB/s"}
+    target = {"name": "dgx1-v100", "network": {"nccl": {"nvlink": nvlink}}}
+    content = {"schema": 1, "workload": {"path": "steps"}, "target": target}
+    result = manyscale.run(content, executor="local", cache=tmp_path, report=False)
+    took = {row["group_name"]: row["end_ps"] - row["start_ps"] for row in result.collectives.to_pylist()}
+    assert took["list"] == pytest.approx(took["even"], rel=1e-5)
+    assert took["scattered"] == pytest.approx(took["scatter"], rel=1e-5)
+    assert took["gathered"] == pytest.approx(took["gather"], rel=1e-5)
+    told = {note.code: note for note in result.notes}
+    assert "(groups unknown)" in told["collectives-evened"].text
+    assert "collectives-unsized" not in told
