@@ -92,6 +92,10 @@ class Steps:
         """A row that does nothing: the border of a step."""
         return self._row(rank, {}, gap)
 
+    def call(self, rank: int, what: Mapping[str, Any], gap: int = 0) -> int:
+        """A call of MPI: columns of OPERATIONS_SCHEMA, ``kind`` an OperationKind."""
+        return self._row(rank, what, gap)
+
     def step(self, rank: int, number: int, first: int, last: int) -> None:
         """``first`` and ``last``: rows of ``mark``."""
         self.steps.append({"rank": rank, "step": number, "first_operation_id": first, "last_operation_id": last})

@@ -30,6 +30,9 @@ Tables that only some formats fill; one that is not given has no rows
     after operation ``requires`` of the same rank has ended, or, if ``on_start``, has started. If every isend and irecv
     of such a workload opens a request, the order of the rows, with its waits, is one that the dependencies allow;
     otherwise its ranks have no other order than these. Sorted by (rank, operation_id).
+``jobs``
+    Programs that share a machine (``jobs``): ranks ``first_rank`` to ``first_rank + num_ranks`` are of one, those of
+    the next follow. A workload of one program has no rows.
 """
 
 from __future__ import annotations
@@ -192,6 +195,13 @@ DEPENDENCIES_SCHEMA: Final = pa.schema(
         pa.field("on_start", pa.bool_(), nullable=False),
     ]
 )
+JOBS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("job_name", pa.string(), nullable=False),
+        pa.field("first_rank", pa.int32(), nullable=False),
+        pa.field("num_ranks", pa.int32(), nullable=False),
+    ]
+)
 
 SCHEMAS: Final = {
     "operations": OPERATIONS_SCHEMA,
@@ -202,4 +212,5 @@ SCHEMAS: Final = {
     "measured": MEASURED_SCHEMA,
     "phase_times": PHASE_TIMES_SCHEMA,
     "dependencies": DEPENDENCIES_SCHEMA,
+    "jobs": JOBS_SCHEMA,
 }

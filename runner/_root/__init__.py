@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from manyscale.runner.api.plans import PlanResult, plan
     from manyscale.runner.api.predictability import PredictabilityResult, predictability
     from manyscale.runner.api.scaling import ScalingResult, scaling
+    from manyscale.runner.api.sharing import ShareResult, share
     from manyscale.runner.api.shown_workload import ShowResult, show
     from manyscale.runner.api.studies import run, sweep, what_if
     from manyscale.runner.api.study_results import RunResult, SweepResult, WhatIfResult
@@ -59,6 +60,7 @@ __all__ = [
     "RunError",
     "RunResult",
     "ScalingResult",
+    "ShareResult",
     "ShowResult",
     "StatusResult",
     "Study",
@@ -87,6 +89,7 @@ __all__ = [
     "report",
     "run",
     "scaling",
+    "share",
     "show",
     "status",
     "sweep",
@@ -117,6 +120,7 @@ _PLACES: Final = {
     "Result": "run.results",
     "RunResult": "api.study_results",
     "ScalingResult": "api.scaling",
+    "ShareResult": "api.sharing",
     "ShowResult": "api.shown_workload",
     "StatusResult": "api.finished",
     "Study": "study",
@@ -143,6 +147,7 @@ _PLACES: Final = {
     "report": "api.finished",
     "run": "api.studies",
     "scaling": "api.scaling",
+    "share": "api.sharing",
     "show": "api.shown_workload",
     "status": "api.finished",
     "sweep": "api.studies",

@@ -33,6 +33,7 @@ GROUPS: Final = {  # by what a user wants, in the order of --help; a file is nam
         "run": "predict a study's time and write its run directory",
         "submit": "have a Ray cluster run a study, from a machine that is no node of it",
         "what-if": "predict a study or a run again under other assumptions, and compare",
+        "share": "say what jobs that share a machine cost each other",
         "scaling": "say how the time changes with the number of cores or ranks",
         "predict": "predict hit rates and time at input sizes that never ran",
         "extrapolate": "make a workload for more ranks than were traced",

@@ -178,6 +178,10 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     """A study, or what stands for one, and what replaces keys of it."""
     parser.add_argument("study", nargs="?", help="a study file, or the name of a shipped example")
     parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
+    parser.add_argument(
+        "--beside", action="append", default=[], metavar="PATH",
+        help="a trace of a further job that runs on the machine at the same time (manyscale share: what that costs)",
+    )  # fmt: skip
     parser.add_argument("--launch", metavar="LIST", help="kernel launches of a GPU's trace to read, e.g. 9,11 or 3-8")
     add_changes(parser)
     parser.add_argument(
@@ -213,6 +217,8 @@ def study_content(options: argparse.Namespace) -> Asked:
     content, place, beside = _chosen_study(options)
     if options.study is not None and options.workload is not None:
         content = assign(content, "workload.path", options.workload)
+    if options.beside:
+        content = assign(content, "workload.beside", [{"path": path} for path in options.beside])
     content = changed(
         content,
         target=options.target,

@@ -41,7 +41,7 @@ from manyscale.runner.predict.placement import placed
 from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup
-from manyscale.runner.run import critical_path, links, point_notes, results, rounds
+from manyscale.runner.run import critical_path, jobs, links, point_notes, results, rounds
 from manyscale.runner.run.burst_units import burst_units, key_of_ranks, phase_digests, phase_inputs, times_of_phases
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.study import Study, what_if
@@ -90,7 +90,8 @@ def prepare(
     node, sharing = placed(case)
     source = phase_source(case)
     asks_what_if = axes.get(what_if.AXIS, what_if.BASE) != what_if.BASE
-    notes = [*workload.notes, *point_notes.before(case, node, source, of_settings=not asks_what_if)]
+    notes = [*workload.notes, *point_notes.before(case, node, source, of_settings=not asks_what_if),
+             *jobs.notes_before(case, node)]  # fmt: skip
     try:
         storage = storage_times(workload, machine.storage, node)
     except ValueError as error:
@@ -356,6 +357,8 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
         figures = with_cores(figures, compute, use)
     link_use = links.links_table(arrays, makespan_ps)
     figures |= links.statistics(link_use, makespan_ps)
+    tables = point.source.tables(done, replayed)
+    figures |= jobs.statistics(workload, arrays, tables.get("steps"))
     return results.Result(
         name=point.case.study.name or workload.name,
         workload=workload,
@@ -376,11 +379,12 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
                 *found,
                 *point_notes.of_samples(point.plans, figures),
                 *point_notes.of_ideal_network(figures),
+                *jobs.notes_after(figures),
                 *point_notes.of_cores(point.case.study.mapping.cores_per_rank, use),
                 *point_notes.of_files(takes_time=point.storage_ps is not None, is_coupled=is_coupled),
             ]
         ),
-        **point.source.tables(done, replayed),
+        **tables,
     )
 
 

@@ -67,7 +67,8 @@ def study_schema() -> Schema:
     for key, level in LEVELS.items():
         if key in defs["SamplingChoice"]["properties"] and key != "intervals":  # those may be files
             _choose_from(defs["SamplingChoice"]["properties"][key], ["auto", *names(f"{level}-sampler")])
-    _choose_from(defs["WorkloadChoice"]["properties"]["format"], ["auto", *names("reader")])
+    for choice in ("WorkloadChoice", "TraceChoice"):
+        _choose_from(defs[choice]["properties"]["format"], ["auto", *names("reader")])
     machine = target_schema()
     defs |= {f"target-{name}": _partial(each) for name, each in machine.pop("$defs").items()}
     defs["target"] = _partial({key: value for key, value in machine.items() if key not in ("title", "description")})

@@ -74,9 +74,6 @@ def load_study_content(path: Path) -> Any:
     if not isinstance(content, dict):
         return content
     inner_paths = (
-        ("workload", "path", ""),
-        ("workload", "detail", ""),
-        ("workload", "gpu_trace", ""),
         ("mapping", "launches", ""),
         ("target", "name", TARGET_SUFFIXES),
     )
@@ -84,11 +81,8 @@ def load_study_content(path: Path) -> Any:
         value = content.get(key)
         if isinstance(value, dict) and inner in value:
             content[key] = {**value, inner: _beside(path, value[inner], suffix)}
-    workload = content.get("workload")
-    made = workload.get("synthesise") if isinstance(workload, dict) else None
-    if isinstance(workload, dict) and isinstance(made, dict) and "target" in made:
-        made = {**made, "target": _beside(path, made["target"], TARGET_SUFFIXES)}
-        content["workload"] = {**workload, "synthesise": made}
+    if isinstance(workload := content.get("workload"), dict):
+        content["workload"] = _with_paths(path, workload)
     mapping = content.get("mapping")
     if isinstance(mapping, dict) and isinstance(mapping.get("placement"), dict) and "file" in mapping["placement"]:
         placement = {**mapping["placement"], "file": _beside(path, mapping["placement"]["file"])}
@@ -99,6 +93,17 @@ def load_study_content(path: Path) -> Any:
         targets = [_beside(path, target, TARGET_SUFFIXES) for target in content["sweep"]["target"]]
         content["sweep"] = {**content["sweep"], "target": targets}
     return content
+
+
+def _with_paths(study: Path, workload: dict[str, Any]) -> dict[str, Any]:
+    """A study file's key ``workload``, or that of a job beside it, with the paths in it as ``_beside`` has them."""
+    found = {**workload, **{key: _beside(study, workload[key]) for key in ("path", "detail", "gpu_trace")
+                            if key in workload}}  # fmt: skip
+    if isinstance(made := found.get("synthesise"), dict) and "target" in made:
+        found["synthesise"] = {**made, "target": _beside(study, made["target"], TARGET_SUFFIXES)}
+    if isinstance(others := found.get("beside"), list):
+        found["beside"] = [_with_paths(study, each) if isinstance(each, dict) else each for each in others]
+    return found
 
 
 def _beside(study: Path, given: Any, suffix: str | tuple[str, ...] = "") -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from manyscale.models.spelling import unknown
 from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.jobs import joined
 from manyscale.models.workload.phase_times import by_clock, without_clocks
 from manyscale.models.workload.polls import without_polls
 from manyscale.runner import kept, limits, shipped
@@ -30,16 +31,38 @@ from manyscale.runner.readers.workload_folder.layout import DETAIL, RAW, VERSION
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.storage.address import is_url, origin
 from manyscale.runner.storage.fetching import fetched_trace
-from manyscale.runner.study.workload import WorkloadChoice
+from manyscale.runner.study.workload import TraceChoice, WorkloadChoice
 
+Choice = TypeVar("Choice", bound=TraceChoice)
 READ_VERSION = 11  # raised when a reader's result changes
 
 
 def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
-    """The workload that a study names, repeated if it says so. Raises UserError, one line, if it cannot be read.
+    """The workload that a study names, repeated if it says so, or that of all its jobs. Raises UserError, one line, if
+    it cannot be read.
 
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
+    if choice.beside:
+        return _joined(choice, cache)
+    return _read_job(choice, cache)
+
+
+def _joined(choice: WorkloadChoice, cache: Path | None) -> Workload:
+    """The workload of all jobs that a study names. Raises UserError."""
+    found = []
+    for job in (choice, *choice.beside):
+        found.append(_read_job(job, cache))
+        base = getattr(found[-1], "base", found[-1])
+        if job.repeat is not None and base.tables["tasks"].num_rows:
+            raise UserError(f"{job.path}: has task instances, and a job beside others cannot repeat these")
+    try:
+        return joined(found, None if choice.job is None else choice.job - 1)
+    except WorkloadError as error:
+        raise UserError(f"workload.beside: {error}") from None
+
+
+def _read_job(choice: TraceChoice, cache: Path | None) -> Workload:
     workload, notes = without_polls(without_clocks(read_recorded(choice, cache)), keep=choice.polls == "keep")
     workload = replace(workload, notes=(*workload.notes, *notes), is_checked=True) if notes else workload
     if choice.repeat is None:
@@ -49,7 +72,7 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
     return repeat(workload, choice.repeat, choice.path)
 
 
-def read_recorded(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
+def read_recorded(choice: TraceChoice, cache: Path | None = None) -> Workload:
     """The same as its trace has it: once, what only polling did marked, and with what further clocks show of its
     phases, if none was chosen."""
     choice = located(choice)
@@ -57,11 +80,11 @@ def read_recorded(choice: WorkloadChoice, cache: Path | None = None) -> Workload
     return _with_region(with_phases(chosen_launches(workload, choice.launches or (), choice.path)))
 
 
-def located(choice: WorkloadChoice) -> WorkloadChoice:
+def located(choice: Choice) -> Choice:
     """``choice`` as ``with_shipped`` has it."""
     content = choice.model_dump(exclude_unset=True)
     found = with_shipped(content)
-    return choice if found == content else WorkloadChoice.model_validate(found)
+    return choice if found == content else type(choice).model_validate(found)
 
 
 def with_shipped(workload: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,10 +100,12 @@ def with_shipped(workload: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("detail", "gpu_trace"):
         if isinstance(found.get(key), str):
             found[key] = shipped.trace_path(found[key])
+    if isinstance(beside := found.get("beside"), list):
+        found["beside"] = [with_shipped(each) if isinstance(each, Mapping) else each for each in beside]
     return found
 
 
-def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
+def _read(choice: TraceChoice, cache: Path | None) -> Workload:
     if choice.synthesise is not None:
         from manyscale.runner.study.synthesis import synthesised
 
@@ -124,7 +149,7 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
     return workload
 
 
-def _timed(workload: Workload, choice: WorkloadChoice) -> Workload:
+def _timed(workload: Workload, choice: TraceChoice) -> Workload:
     """The workload, its phases by the clock that was chosen. Raises UserError if the trace has no such clock."""
     if choice.time == "auto":
         return workload
@@ -220,7 +245,7 @@ def _refuse_damaged(path: Path) -> None:
         refuse_cut(file)
 
 
-def _copy(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None:
+def _copy(path: Path, choice: TraceChoice, cache: Path | None) -> Path | None:
     if cache is None or not path.is_file():
         return None
     read_as = f"{READ_VERSION} {VERSION} {choice.format} {choice.read_options()} {path.resolve().name}"

@@ -57,7 +57,7 @@ class Synthesis(Transformer):
     By default 2,000, more of few ranks."""
 
 
-class WorkloadChoice(Strict):
+class TraceChoice(Strict):
     """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time; ``time_unit`` is
     what a bare number of time means in a format that names no unit (GOAL); ``application`` chooses one of several in a
     trace (Paraver). ``launches``: those kernel launches of a GPU's trace that are read, counted from 1; by default all.
@@ -140,3 +140,20 @@ class WorkloadChoice(Strict):
             threads=self.threads, idle=self.idle, time=self.time, unequal_collectives=self.unequal_collectives,
             ranks=self.ranks or 0, missing_ranks=self.missing_ranks,
         )  # fmt: skip
+
+
+class WorkloadChoice(TraceChoice):
+    """``beside``: further jobs that run on the machine at the same time; ``job``: which alone runs, counted from 1,
+    while ranks of the others idle at their places (models/workload/jobs.py)."""
+
+    beside: list[TraceChoice] = []
+    """Further jobs that run on the machine at the same time, each with the keys of `workload`. Their ranks follow those
+    of the jobs before."""
+    job: Count | None = None
+    """Of several jobs the one that alone runs, counted from 1: the others' ranks idle at their places."""
+
+    @model_validator(mode="after")
+    def _one_of_the_jobs(self) -> WorkloadChoice:
+        if self.job is not None and self.job > 1 + len(self.beside):
+            raise ValueError(f"job: {self.job} is none of the {1 + len(self.beside)} jobs (workload.beside)")
+        return self

@@ -16,11 +16,14 @@ def resolved_study(study: Study, workload: Workload, shared: SweepShared) -> dic
     """What ``resolved.yaml`` holds: it can be run again as it stands. Of a sweep; a point is ``resolved_point``."""
     filled = study.model_dump(mode="json", by_alias=True)
     filled["name"] = study.name or workload.name
-    made = study.workload.synthesise
-    if made is None:
-        filled["workload"]["path"] = _absolute(study.workload.path, shared)
-    elif made.target not in shipped_targets():
-        filled["workload"]["synthesise"]["target"] = _absolute(made.target, shared)
+    jobs = zip(
+        (study.workload, *study.workload.beside), (filled["workload"], *filled["workload"]["beside"]), strict=True
+    )
+    for job, content in jobs:
+        if job.synthesise is None:
+            content["path"] = _absolute(job.path, shared)
+        elif job.synthesise.target not in shipped_targets():
+            content["synthesise"]["target"] = _absolute(job.synthesise.target, shared)
     if study.workload.gpu_trace is not None:
         filled["workload"]["gpu_trace"] = _absolute(study.workload.gpu_trace, shared)
     if study.mapping.launches is not None:

@@ -208,6 +208,9 @@ class TracedSource(PhaseSource):
     @cached_property
     def _agreement(self) -> Agreement:
         """Of groups: whether the machine of the trace and the target agree in what their collectives depend on."""
+        if self._case.study.model.network == "flow" and self._workload.tables["jobs"].num_rows:
+            count = self._workload.tables["communicators"].num_rows
+            return Agreement(np.zeros(count, np.int8), ("jobs share their links, which they had to themselves",), ())
         node, _ = placed(self._case)
         num_gpus = self._case.machine.node.num_gpus
         gpu = self._case.shared.once(("devices", *self._place), lambda: Devices.of(self._given)).first(node, num_gpus)

@@ -1,0 +1,120 @@
+"""Jobs that share a machine: what each takes alone and beside others, by laws of fair sharing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_steps import US, Steps
+
+import manyscale as ms
+from manyscale.models.workload import OperationKind
+from manyscale.runner.cli import main
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import workload_folder
+
+MB = 1_000_000
+GB_PER_S = 1e9
+TARGET = {
+    "name": "crossbar256",
+    "node": {"cores_per_socket": 4},
+    "network": {"latency": "0 s", "bandwidth": "1 GB/s", "envelope": "0 B", "eager_threshold": "0 B"},
+}
+
+
+def kept(made: Steps, folder: Path, name: str) -> str:
+    workload_folder.write(made.workload(name), folder / name)
+    return str(folder / name)
+
+
+def program(folder: Path, name: str, megabytes: int, computes: int = 0) -> str:
+    """A job of two ranks: the first computes (ps), and sends a message of so many MB."""
+    made = Steps(2)
+    ends = {"tag": 0, "bytes": megabytes * MB, "receive_bytes": megabytes * MB}
+    made.call(0, {"kind": OperationKind.send, "peer": 1, **ends}, computes)
+    made.call(1, {"kind": OperationKind.recv, "peer": 0, **ends})
+    return kept(made, folder, name)
+
+
+def study(
+    jobs: list[str], nodes: list[int], network: str = "flow", target: Any = TARGET, **more: Any
+) -> dict[str, Any]:
+    return {
+        "schema": 1, "workload": {"path": jobs[0], "beside": [{"path": each} for each in jobs[1:]], **more},
+        "target": target, "model": {"network": network}, "mapping": {"placement": nodes},
+    }  # fmt: skip
+
+
+def times(*given: Any, **more: Any) -> dict[int, float]:
+    """Of each job that runs, s."""
+    found = ms.run(study(*given, **more), report=False).statistics
+    return {
+        int(name.split(".")[1]): each.value for name, each in found.items() if re.fullmatch(r"job\.\d+\.time", name)
+    }
+
+
+@pytest.mark.theory
+def test_jobs_on_one_link_share_it_fairly(tmp_path: Path) -> None:
+    """Both send from node 0 to node 1 at 1 GB/s. 10 MB take 10 ms alone, and beside 30 MB, at half the rate, 20 ms. The
+    other then has the link to itself: 10 + 30 MB have passed after 40 ms (processor sharing)."""
+    jobs = [program(tmp_path, "short", 10), program(tmp_path, "long", 30)]
+    assert times(jobs, [0, 1, 0, 1], job=2) == {2: pytest.approx(30e-3)}
+    assert times(jobs, [0, 1, 0, 1]) == {1: pytest.approx(20e-3), 2: pytest.approx(40e-3)}
+    assert times(jobs, [0, 1, 2, 3]) == {1: pytest.approx(10e-3), 2: pytest.approx(30e-3)}
+
+
+@pytest.mark.theory
+def test_share_tells_each_job_alone_and_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three jobs on one link, the third begins to send at 5 ms. Until then two have sent 2.5 MB each; from then on each
+    has a third: the first (10 MB) ends at 5 + 3 x 7.5 = 27.5 ms, the third (10 MB, of which 7.5 have passed) 2 x 2.5 ms
+    later, and the second, of 20 MB, has all 40 MB before its end."""
+    jobs = [program(tmp_path, "a", 10), program(tmp_path, "b", 20), program(tmp_path, "c", 10, computes=5_000 * US)]
+    found = ms.share(study(jobs, [0, 1] * 3), output=tmp_path / "shared", report=False)
+    rows = {row["job"]: (row["alone_s"], row["together_s"]) for row in found.jobs.to_pylist()}
+    assert rows == {
+        1: (pytest.approx(10e-3), pytest.approx(27.5e-3)),
+        2: (pytest.approx(20e-3), pytest.approx(40e-3)),
+        3: (pytest.approx(15e-3), pytest.approx(32.5e-3)),
+    }
+    codes = {note.code for note in found.notes}
+    assert {"jobs-share-nodes", "jobs-overlap-in-part"} <= codes
+    assert "jobs-share-nothing" not in codes
+    assert {each.name for each in (tmp_path / "shared").iterdir()} == {
+        "jobs.parquet", "together", "alone-1", "alone-2", "alone-3"
+    }  # fmt: skip
+    assert main(["share", str(tmp_path / "shared" / "alone-2"), "-o", str(tmp_path / "again"), "--no-report"]) == 0
+    assert "2 b      2  20.00 ms  40.00 ms     2.000" in capsys.readouterr().out
+
+
+def test_jobs_share_nothing_where_the_network_model_shares_none(tmp_path: Path) -> None:
+    jobs = [program(tmp_path, "a", 10), program(tmp_path, "b", 30)]
+    run = ms.run(study(jobs, [0, 1, 2, 3], "latency-bandwidth"), report=False)
+    assert {each.code for each in run.notes} >= {"jobs-share-nothing", "jobs-overlap-in-part"}
+    assert "jobs-share-nodes" not in {each.code for each in run.notes}
+    with pytest.raises(UserError, match=r"job: 3 is none of the 2 jobs"):
+        times(jobs, [0, 1, 2, 3], job=3)
+    with pytest.raises(UserError, match="is one job; name those beside it"):
+        ms.share(study(jobs[:1], [0, 1]))
+
+
+@pytest.mark.theory
+def test_rings_of_two_jobs_share_a_nic(tmp_path: Path) -> None:
+    """Two nodes with a NIC each; both jobs have a GPU on either node and sum 64 MB in a ring, which takes these bytes
+    over each NIC. NCCL has 24 of its 25 GB/s, and alone gets less of them: together they take 128 MB at 24 GB/s, and
+    latencies of less than 60 us. Traced times know of no other job, and play no part on the GPU of the trace, too."""
+    jobs = []
+    for name in ("a", "b"):
+        made = Steps(2, {"dp": (0, 1)}, "NVIDIA A100-SXM4-40GB")
+        for rank in (0, 1):
+            begin = made.mark(rank)
+            made.collective(rank, OperationKind.allreduce, 64 * MB, "dp", takes=1)
+            made.synchronize(rank)
+            made.step(rank, 0, begin, made.mark(rank))
+        jobs.append(kept(made, tmp_path, name))
+    target = {"name": "dgx-a100", "network": {"nccl": {"nics": {"count": 1}}}}
+    found = ms.share(study(jobs, [0, 1, 0, 1], target=target), report=False)
+    for row in found.jobs.to_pylist():
+        assert 0 < row["step_together_s"] - 2 * 64 * MB / 24e9 < 60e-6
+        assert 64 * MB / 24e9 < row["step_alone_s"] < 0.62 * row["step_together_s"]
