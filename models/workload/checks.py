@@ -100,7 +100,11 @@ RULES: Final[dict[str, Rules]] = {
     "dependencies": Rules(
         ("rank", "operation_id"), values=(_OPERATION, Values("requires", 0, "operations", per_rank=True))
     ),
-    "jobs": Rules(("first_rank",), is_unique=True, values=(Values("first_rank", 0, "ranks"), Values("num_ranks", 1))),
+    "jobs": Rules(
+        ("first_rank",),
+        is_unique=True,
+        values=(Values("first_rank", 0, "ranks"), Values("num_ranks", 0, "ranks", more=1)),
+    ),
     "task_types": Rules(values=(Values("line"),)),
     "events": Rules(
         ("rank", "operation_id"),

@@ -38,7 +38,8 @@ from manyscale.models.workload.task_tables import EventKind
 LEVELS: Final = (  # that jobs may have; the others are of one program, or name what is kept beside the tables
     "operations", "phases", "regions", "communicators", "counters", "measured", "dependencies", "task_types", "events",
     "tasks", "task_dependences", "loops", "loop_chunks", "task_counters", "chunk_counters", "page_faults", "iterations",
-    "gpu_operations", "kernels", "traced_gpus", "groups", "steps", "measured_steps", "trained_models",
+    "gpu_operations", "kernels", "traced_gpus", "groups", "steps", "measured_steps",
+    "trained_models", "gpu_memory",
 )  # fmt: skip
 _OF_ALL: Final = ("regions", "communicators", "task_types", "kernels", "groups", "traced_gpus")  # of a job that idles
 _MARKS: Final = (int(EventKind.mark_begin), int(EventKind.mark_end))

@@ -150,8 +150,9 @@ def what_if(
     progress: Progress = False,
 ) -> WhatIfResult:
     """Predict a study or a run again under other assumptions, and compare. ``what``: ideal-network, zero-latency,
-    infinite-bandwidth, perfect-balance, faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE. All else as
-    ``run`` has it. Raises UserError for bad input, RunError if the run fails."""
+    infinite-bandwidth, perfect-balance, faster:LEVEL:NAME=N (region, rank, phase, cluster), of steps on GPUs no-skew,
+    free-collectives, no-launch-latency, slower:rank:N=F, or KEY=VALUE, such as target=NAME. All else as ``run`` has it.
+    Raises UserError for bad input, RunError if the run fails."""
     asked = asked_study(
         study, target=target, format=format, time=time, launches=launches, model=model, sampling=sampling, set=set,
         seed=seed, what_ifs=[what] if isinstance(what, str) else what,

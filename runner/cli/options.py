@@ -187,7 +187,8 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what-if", action="append", default=[], metavar="WHAT",
         help="predict this, too: ideal-network, zero-latency, infinite-bandwidth, perfect-balance, "
-        "faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE",
+        "faster:LEVEL:NAME=N (region, rank, phase, cluster), of steps on GPUs no-skew, free-collectives, "
+        "no-launch-latency, slower:rank:N=F, or KEY=VALUE, such as target=NAME",
     )  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="run a sweep of more than 10,000 points")
     add_seed(parser)

@@ -34,7 +34,7 @@ def jobs_of(workload: Workload) -> Iterator[Job]:
     """Those that run: ranks of others idle. None of a workload of one program."""
     rows = workload.tables["jobs"].to_pylist()
     for number, row in enumerate(rows, 1):
-        ranks = slice(row["first_rank"], row["first_rank"] + row["num_ranks"])
+        ranks = slice(row["first_rank"], min(row["first_rank"] + row["num_ranks"], workload.num_ranks))
         own = workload.rank_offsets[ranks.start], workload.rank_offsets[ranks.stop]
         idles = own[1] - own[0] == row["num_ranks"]
         idles &= not np.any(workload.column("operations", "kind")[slice(*own)] != int(OperationKind.other))

@@ -97,8 +97,9 @@ def load_study_content(path: Path) -> Any:
 
 def _with_paths(study: Path, workload: dict[str, Any]) -> dict[str, Any]:
     """A study file's key ``workload``, or that of a job beside it, with the paths in it as ``_beside`` has them."""
-    found = {**workload, **{key: _beside(study, workload[key]) for key in ("path", "detail", "gpu_trace")
-                            if key in workload}}  # fmt: skip
+    found = dict(workload)
+    for key in {"path", "detail", "gpu_trace"} & found.keys():
+        found[key] = _beside(study, found[key])
     if isinstance(made := found.get("synthesise"), dict) and "target" in made:
         found["synthesise"] = {**made, "target": _beside(study, made["target"], TARGET_SUFFIXES)}
     if isinstance(others := found.get("beside"), list):

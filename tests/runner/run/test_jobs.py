@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gpu_steps import US, Steps
 
 import manyscale as ms
-from manyscale.models.workload import OperationKind
+from manyscale.models.workload import COLLECTIVES, SCHEMAS, OperationKind
+from manyscale.models.workload.jobs import LEVELS, joined
 from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
@@ -118,3 +120,44 @@ def test_rings_of_two_jobs_share_a_nic(tmp_path: Path) -> None:
     for row in found.jobs.to_pylist():
         assert 0 < row["step_together_s"] - 2 * 64 * MB / 24e9 < 60e-6
         assert 64 * MB / 24e9 < row["step_alone_s"] < 0.62 * row["step_together_s"]
+
+
+def test_of_every_table_it_is_decided_whether_jobs_have_it() -> None:
+    """A table that is neither would be lost without a word."""
+    of_one = {
+        "phase_times", "jobs", "blocks", "instructions", "block_accesses", "unseen_accesses", "segments", "task_stacks",
+        "intervals", "interval_blocks", "interval_counters", "frames", "stacks", "stack_units", "stack_samples",
+        "unit_counters", "launches", "copies",
+    }  # fmt: skip
+    assert not of_one & set(LEVELS)
+    assert of_one | set(LEVELS) == set(SCHEMAS)
+
+
+def test_jobs_whose_launches_have_no_times_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"workload\.beside: .*: holds launches, and jobs that share a machine have"):
+        ms.share("bfs-16", program(tmp_path, "a", 1), target="rtx3070")
+
+
+def test_references_of_a_second_job_are_to_its_own() -> None:
+    """A job of ranks with tasks and regions beside itself: what it refers to stands behind what the first one has."""
+    one = ms.read_workload("cholesky-8")
+    both = joined([one, one])
+    counts = {level: table.num_rows for level, table in one.tables.items()}
+    is_root = np.isin(one.column("operations", "kind"), COLLECTIVES)
+    for level, name, by in (
+        ("operations", "rank", 8), ("phases", "region_id", counts["regions"]), ("tasks", "parent_id", 0),
+        ("tasks", "task_type_id", counts["task_types"]), ("events", "task_type_id", counts["task_types"]),
+        ("operations", "peer", np.where(is_root, 0, 8)), ("operations", "communicator_id", counts["communicators"]),
+    ):  # fmt: skip
+        own = one.column(level, name)
+        first, second = np.split(both.column(level, name), 2)
+        if name == "communicator_id":
+            used = is_root
+            assert np.array_equal(first[used], own[used] + 1)  # behind that of all
+            assert np.array_equal(second[used], first[used] + by)
+        else:
+            assert np.array_equal(first, own), name
+            assert np.array_equal(second, np.where(own >= 0, own + by, own)), name
+    members = both.tables["communicators"].column("members").to_pylist()
+    assert members[0] == list(range(16))
+    assert members[1 + counts["communicators"]] == list(range(8, 16))
