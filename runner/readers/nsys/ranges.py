@@ -16,6 +16,7 @@ from manyscale.runner.readers.kineto.events import Args
 
 _STEP: Final = re.compile(r"(?:profiler_?step|step|iter(?:ation)?)[\s_#:=-]*(\d+)$", re.IGNORECASE)
 _CALL: Final = re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AllToAll|Send|Recv)\b")
+_GROUP: Final = re.compile(r"ncclGroup(Start|End)\b")
 _NAMES: Final = {"bcast": "broadcast"}
 # NCCL tells of a reduce-scatter what a GPU receives (recvcount), of others what it sends (collectives.cc); of an
 # all-to-all the part of one peer
@@ -25,6 +26,7 @@ _TYPES: Final = {1: "char", 2: "half", 4: "float", 8: "double"}
 _WORD: Final = re.compile(r"(\w+) (0x[0-9a-fA-F]{1,30}|\d{1,30})\b", re.ASCII)
 _SIZES: Final = ("data_size", "message size [bytes]", "message size", "bytes", "size")  # of payloads, in lower case
 _GROUPS: Final = ("commhash", "nccl communicator id", "comm", "communicator")
+_ROOTS: Final = ("root", "root rank")
 _PEERS: Final = ("receiver_rank", "sender_rank", "peer rank", "peer")
 
 
@@ -44,9 +46,15 @@ def step_of(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def is_collective(text: str) -> bool:
-    """Whether a range is one of NCCL's calls by its name."""
-    return _CALL.match(text) is not None
+def is_of_nccl(text: str) -> bool:
+    """Whether a range is, by its name, one of NCCL's calls that communicate, or begins or ends a group of them."""
+    return _CALL.match(text) is not None or _GROUP.match(text) is not None
+
+
+def group_call(text: str) -> str | None:
+    """``Start`` or ``End`` of a range that begins or ends a group of calls."""
+    found = _GROUP.match(text)
+    return found[1] if found else None
 
 
 def collective_args(each: Range) -> Args | None:
@@ -64,6 +72,9 @@ def collective_args(each: Range) -> Args | None:
         width = width if width in _TYPES and size % width == 0 else 1
         args.element_type = _TYPES[width]
         setattr(args, "out_elements" if name in _RECEIVED else "in_elements", size // width)
+    root = _number(_first(told, _ROOTS))
+    if root is not None and name in ("broadcast", "bcast", "reduce"):
+        args.place = root
     peer = _number(_first(told, _PEERS))
     if peer is not None and name in ("send", "recv"):
         args.place = peer  # NCCL's ranks are places in their communicators

@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from manyscale.models.workload import Workload
-from manyscale.models.workload.notes import Note, informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers.kineto.events import Args, Document, Event
 from manyscale.runner.readers.kineto.reader import workload_of
 from manyscale.runner.readers.kineto.trace import Trace, trace_of
 from manyscale.runner.readers.nsys.files import files_of
-from manyscale.runner.readers.nsys.ranges import Range, collective_args, is_collective, step_of
+from manyscale.runner.readers.nsys.grouped import tell
+from manyscale.runner.readers.nsys.ranges import Range, is_of_nccl, step_of
 
 NAME: Final = "nsys"
 _PROCESS: Final = 1 << 24  # a globalTid is the process's number times this, and the thread's
@@ -31,8 +32,9 @@ _MEMORY: Final = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manag
 _OF_EVENTS: Final = (1, 2)  # CUpti_ActivitySynchronizationType: a host, a stream waits for an event
 _RANGES: Final = (59, 60)  # NVTX_EVENTS.eventType: pushed and popped, started and ended
 _VERSION: Final = re.compile(r"_v\d+$")
-_OF_COLLECTIVES: Final = ("collective", "in_elements", "out_elements", "element_type", "group", "place")
 _KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+_GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_SCHEMAS: Final = 3  # of exports: the version that is known begins so (META_DATA_EXPORT)
 _RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 
@@ -44,7 +46,8 @@ class _Process:
     ranges: dict[int, list[Range]] = field(default_factory=dict)
     calls: dict[int, tuple[int, int]] = field(default_factory=dict)  # (thread, begin) by correlation
     kernels: list[tuple[int, Event]] = field(default_factory=list)  # NCCL's, by correlation
-    collectives: int = 0
+    graphs: int = 0  # traced as a whole, and those of them without times
+    untimed: int = 0
 
 
 def read(path: Path) -> Workload:
@@ -71,7 +74,17 @@ def _traces(file: Path, first: int, notes: list[Note]) -> list[Trace]:
                 raise UserError(f"{file}: has no table {missing}; export a profile of CUDA: nsys profile "
                                 "--trace=cuda,nvtx, then nsys export --type sqlite")  # fmt: skip
             found = _Export(database, tables, file)
-            processes, gpus = found.processes(), found.gpus()
+            processes = found.processes()
+            gpus = {number: found.gpus(number) for number in processes}
+            if found.ambiguous:
+                text = (
+                    f"{len(found.ambiguous)} correlations are of calls of several processes, and the export does not "
+                    "tell whose kernels are: they are the first one's"
+                )
+                notes.append(changes("calls-ambiguous", text, str(file), len(found.ambiguous)))
+            if found.is_newer():
+                text = f"{file} is of a later schema than {_SCHEMAS}: what is new in it is left out"
+                notes.append(changes("schema-unknown", text))
     except UserError:
         raise
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
@@ -85,8 +98,15 @@ def _traces(file: Path, first: int, notes: list[Note]) -> list[Trace]:
         if told:
             text = f"{told} collectives are those of NCCL's ranges"
             notes.append(informs("collectives-of-ranges", text, f"rank {first + len(traces)}", told))
+        where = f"rank {first + len(traces)}"
+        if process.graphs:
+            text = f"{process.graphs} graphs were traced as a whole: each is a kernel of its stream, whatever it does"
+            notes.append(changes("graphs-whole", text, where, process.graphs))
+        if process.untimed:
+            text = f"{process.untimed} graphs have no times: they take none"
+            notes.append(changes("events-untimed", text, where, process.untimed, Errs.short))
         document = Document(
-            [*process.events], [{"id": each, "name": name} for each, name in gpus.items()],
+            [*process.events], [{"id": each, "name": name} for each, name in gpus[number].items()],
             {"rank": first + len(traces)}, 0,
         )  # fmt: skip
         traces.append(trace_of(document, place))
@@ -102,6 +122,7 @@ class _Export:
     database: sqlite3.Connection
     tables: Mapping[str, set[str]]
     file: Path
+    ambiguous: set[int] = field(default_factory=set)  # correlations that several processes have, and no process is told
 
     def rows(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
         """Columns of a table by start; None for those that it lacks; nothing if there is no such table."""
@@ -148,15 +169,17 @@ class _Export:
                 process.events.append(event)
                 if "nccl" in called[:40].lower():
                     process.kernels.append((int(correlation or -1), event))
-        for start, end, kind, thread, own, number, more in self.rows(
-            "NVTX_EVENTS", "start", "end", "eventType", "globalTid", "text", "textId", "jsonText"
+        self._add_graphs(found, origin)
+        for start, end, kind, thread, own, number, more, payload in self.rows(
+            "NVTX_EVENTS", "start", "end", "eventType", "globalTid", "text", "textId", "jsonText", "jsonTextId"
         ):
             mark = own if own is not None else text.get(number)
+            more = text.get(payload) if more is None else more
             if end is None or mark is None or kind not in _RANGES:
                 continue
             called = str(mark)
             process = found.setdefault(int(thread or 0) // _PROCESS & _NUMBERS, _Process())
-            if is_collective(called):
+            if is_of_nccl(called):
                 each = Range(int(start), int(end), called, more)
                 process.ranges.setdefault(int(thread or 0), []).append(each)
             step = step_of(called)
@@ -165,8 +188,24 @@ class _Export:
         self._add_waits(found, origin)
         return found
 
+    def _add_graphs(self, found: dict[int, _Process], origin: int) -> None:
+        """Graphs that were traced as a whole (--cuda-graph-trace=graph): one row each, and none of their kernels."""
+        for start, end, device, stream, correlation, owner, graph in self.rows(
+            _GRAPH, "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId"
+        ):
+            process = found.setdefault(self._owner(found, owner, correlation), _Process())
+            process.graphs += 1
+            if not start and not end:  # what CUPTI writes where it has no times
+                start = end = process.calls.get(int(correlation or -1), (0, origin))[1]
+                process.untimed += 1
+            event = self._event("kernel", f"CUDA graph {graph}", start, end, origin, stream, correlation)
+            assert event.args is not None
+            event.args.stream, event.args.device = int(stream or 0), int(device or 0)
+            process.events.append(event)
+
     def _add_waits(self, found: Mapping[int, _Process], origin: int) -> None:
         """Which stream and event calls wait for, where the export tells it."""
+        of_events = self._kinds_of_waits()
         recorded: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (correlation, stream) by process and event
         for table in ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",):
             if {"eventId", "streamId", "correlationId"} <= self.tables.get(table, set()):
@@ -189,7 +228,7 @@ class _Export:
             before = bisect_left(records, (int(correlation),))  # records of the event before the call
             if before:
                 told.args.recorded_by, told.args.awaited_stream = records[before - 1]
-            if kind not in _OF_EVENTS or before:
+            if kind not in of_events or before:
                 found[own].events.append(told)
 
     def _event(
@@ -206,45 +245,50 @@ class _Export:
         """The process of something on a GPU; older exports do not say it."""
         if owner is not None:
             return int(owner) // _PROCESS & _NUMBERS
-        called = (number for number, each in found.items() if int(correlation or -1) in each.calls)
-        return next(called, next(iter(found), 0))
+        called = [number for number, each in found.items() if int(correlation or -1) in each.calls]
+        self.ambiguous.update([int(correlation or -1)] * (len(called) > 1))
+        return called[0] if called else next(iter(found), 0)
+
+    def _kinds_of_waits(self) -> Collection[int]:
+        """Of synchronisations, those that are for events."""
+        if not {"id", "name"} <= self.tables.get("ENUM_CUPTI_SYNC_TYPE", set()):
+            return _OF_EVENTS
+        return {number for number, name in self.database.execute("SELECT id, name FROM ENUM_CUPTI_SYNC_TYPE")
+                if "EVENT" in str(name).upper()}  # fmt: skip
+
+    def is_newer(self) -> bool:
+        """Whether the export is of a later schema than those that are known."""
+        if not {"name", "value"} <= self.tables.get("META_DATA_EXPORT", set()):
+            return False
+        told = dict(self.database.execute("SELECT name, value FROM META_DATA_EXPORT"))
+        version = str(told.get("EXPORT_SCHEMA_VERSION_MAJOR", told.get("EXPORT_SCHEMA_VERSION", ""))).partition(".")[0]
+        return version.isdigit() and int(version) > _SCHEMAS
 
     def _kinds_of_memory(self) -> dict[int, str]:
         if "ENUM_CUDA_MEM_KIND" not in self.tables or "label" not in self.tables["ENUM_CUDA_MEM_KIND"]:
             return _MEMORY
         return dict(self.database.execute("SELECT id, label FROM ENUM_CUDA_MEM_KIND"))
 
-    def gpus(self) -> dict[int, str]:
-        """Names of GPUs by the number that CUDA gives them."""
+    def gpus(self, process: int) -> dict[int, str]:
+        """Names of GPUs by the number that CUDA gives them in a process."""
         if "TARGET_INFO_GPU" not in self.tables or not {"id", "name"} <= self.tables["TARGET_INFO_GPU"]:
             return {}
         names = dict(self.database.execute("SELECT id, name FROM TARGET_INFO_GPU"))
         if {"gpuId", "cudaId"} <= self.tables.get("TARGET_INFO_CUDA_DEVICE", set()):
-            numbers = self.database.execute("SELECT cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE")
-            return {int(cuda): str(names[gpu]) for cuda, gpu in numbers if gpu in names}
+            has_process = "pid" in self.tables["TARGET_INFO_CUDA_DEVICE"]
+            numbers = self.database.execute(
+                f"SELECT cudaId, gpuId, {'pid' if has_process else 'NULL'} FROM TARGET_INFO_CUDA_DEVICE"
+            )
+            return {int(cuda): str(names[gpu]) for cuda, gpu, pid in numbers
+                    if gpu in names and pid in (None, process)}  # fmt: skip
         return {int(number): str(name) for number, name in names.items()}
 
 
 def _with_collectives(process: _Process) -> int:
     """Give NCCL's kernels what the ranges around their launches tell, and say of how many."""
-    told = 0
     launches: dict[int, list[tuple[int, Event]]] = {}
     for correlation, event in process.kernels:
         if correlation in process.calls:
             thread, at = process.calls[correlation]
             launches.setdefault(thread, []).append((at, event))
-    for thread, own in launches.items():
-        ranges, begun = process.ranges.get(thread, []), 0
-        around: list[Range] = []  # the innermost last
-        for at, event in sorted(own, key=lambda each: each[0]):
-            while begun < len(ranges) and ranges[begun].begin <= at:
-                around.append(ranges[begun])
-                begun += 1
-            while around and around[-1].end < at:
-                around.pop()
-            args = collective_args(around[-1]) if around else None
-            if args is not None and event.args is not None:
-                for name in _OF_COLLECTIVES:
-                    setattr(event.args, name, getattr(args, name))
-                told += 1
-    return told
+    return sum(tell(process.ranges.get(thread, []), own) for thread, own in launches.items())

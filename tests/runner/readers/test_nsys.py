@@ -20,11 +20,11 @@ from manyscale.runner.readers.nsys.ranges import Range, collective_args, step_of
 US = 1_000_000
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Workload:
-    """Rank 1 comes to the all-reduce 25 us late."""
-    rank(tmp_path / "rank-0.sqlite", late=25).write()
-    rank(tmp_path / "rank-1.sqlite", pid=99).write()
+@pytest.fixture(params=[False, True], ids=["2022", "2025"])
+def pair(tmp_path: Path, request: pytest.FixtureRequest) -> Workload:
+    """Rank 1 comes to the all-reduce 25 us late; in the tables of two versions."""
+    rank(tmp_path / "rank-0.sqlite", late=25, later=request.param).write()
+    rank(tmp_path / "rank-1.sqlite", pid=99, later=request.param).write()
     assert nsys.can_read(tmp_path)
     return nsys.read(tmp_path)
 

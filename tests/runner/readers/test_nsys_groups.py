@@ -1,0 +1,102 @@
+"""The reader of Nsight Systems' SQLite exports: groups of NCCL's calls, graphs, and what the export does not tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nsys_files import Export, rank
+
+from manyscale.models.workload import Workload
+from manyscale.models.workload.gpu_tables import GpuOperationKind as G
+from manyscale.runner.readers import nsys
+
+US = 1_000_000
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+MOVE = "ncclDevKernel_SendRecv(x)"
+
+
+def grouped(path: Path, pid: int, kernels: tuple[str, ...], *calls: str) -> Path:
+    """Calls between ncclGroupStart and ncclGroupEnd, which launches the kernels; then an all-reduce of 64 bytes."""
+    made = Export(path, pid, later=True)
+    made.mark("ncclGroupStart", 0, 1)
+    for at, call in enumerate(calls):
+        made.mark(f"{call}, type_size 4", 2 + at, 2.5 + at)
+    made.mark("ncclGroupEnd", 20, 40)
+    for at, kernel in enumerate(kernels):
+        launched = made.call("cuLaunchKernelEx", 21 + 2 * at, 22 + 2 * at)
+        made.kernel(kernel, 50 + 10 * at, 60 + 10 * at, launched, 20 + at)
+    made.mark("ncclAllReduce(): commHash 0xab, data_size 64, type_size 4", 100, 110)
+    made.kernel(REDUCE, 120, 130, made.call("cuLaunchKernelEx", 101, 102), 20)
+    return made.write()
+
+
+def collectives(workload: Workload) -> list[tuple[str, int, int]]:
+    """(kind, bytes, partner) of the first rank's."""
+    rows = workload.tables["operations"].to_pylist()
+    return [
+        (each["kind"], each["bytes"] + each["receive_bytes"] * (each["kind"] == "irecv"), each["peer"])
+        for each in rows if each["rank"] == 0 and each["kind"] not in ("other", "waitall")
+    ]  # fmt: skip
+
+
+def test_one_kernel_of_several_collectives_has_their_sizes(tmp_path: Path) -> None:
+    for pid in (1, 2):
+        calls = [f"ncclAllReduce(): commHash 0xab, data_size {size}" for size in (64, 400)]
+        grouped(tmp_path / f"{pid}.sqlite", pid, (REDUCE,), *calls)
+    assert collectives(nsys.read(tmp_path)) == [("allreduce", 464, -2), ("allreduce", 64, -2)]
+
+
+def test_kernels_of_a_group_are_its_calls_in_their_order(tmp_path: Path) -> None:
+    """Of two communicators, one kernel each."""
+    for pid in (1, 2):
+        calls = [f"ncclAllReduce(): commHash 0xa{number}, data_size {64 * number}" for number in (1, 2)]
+        grouped(tmp_path / f"{pid}.sqlite", pid, (REDUCE, REDUCE), *calls)
+    assert collectives(nsys.read(tmp_path))[:2] == [("allreduce", 64, -2), ("allreduce", 128, -2)]
+
+
+def test_a_message_in_a_group_has_its_partner(tmp_path: Path) -> None:
+    for pid, call in ((1, "ncclSend(): commHash 0xc, data_size 256, receiver_rank 1"),
+                      (2, "ncclRecv(): commHash 0xc, data_size 256, sender_rank 0")):  # fmt: skip
+        grouped(tmp_path / f"{pid}.sqlite", pid, (MOVE,), call)
+    assert collectives(nsys.read(tmp_path)) == [("isend", 256, 1), ("allreduce", 64, -2)]
+
+
+def test_messages_in_one_kernel_take_its_time(tmp_path: Path) -> None:
+    """A send and a receive: whom the kernel waits for is not told by its ranges' order."""
+    for pid in (1, 2):
+        calls = [f"nccl{call}(): commHash 0xc, data_size 256, peer {2 - pid}" for call in ("Send", "Recv")]
+        grouped(tmp_path / f"{pid}.sqlite", pid, (MOVE,), *calls)
+    found = nsys.read(tmp_path)
+    assert collectives(found) == [("allreduce", 64, -2)]
+    assert "communication-alone" in {note.code for note in found.notes}
+
+
+@pytest.mark.parametrize("end", [90, 0])
+def test_a_graph_that_was_traced_as_a_whole_is_a_kernel(tmp_path: Path, end: float) -> None:
+    """From 20 to 90 us; or without times, which CUPTI writes as 0."""
+    made = Export(tmp_path / "a.sqlite", later=True)
+    made.graph(20, end, made.call("cudaGraphLaunch_v10000", 5, 10))
+    found = nsys.read(made.write())
+    (row,) = found.tables["gpu_operations"].to_pylist()
+    assert (row["kind"], row["duration_ps"]) == (G.launch, 70 * US if end else 0)
+    assert found.tables["kernels"].column("kernel_name").to_pylist() == ["CUDA graph 1"]
+    assert ("events-untimed" in {note.code for note in found.notes}) == (not end)
+    assert "graphs-whole" in {note.code for note in found.notes}
+
+
+def test_a_later_schema_is_told(tmp_path: Path) -> None:
+    made = rank(tmp_path / "a.sqlite", later=True)
+    made.version = "4.1.0"
+    assert "schema-unknown" in {note.code for note in nsys.read(made.write()).notes}
+
+
+def test_kernels_whose_process_is_not_told(tmp_path: Path) -> None:
+    """Calls of both processes have the correlations from 1; the kernels of an older export name no process."""
+    one, two = rank(tmp_path / "a.sqlite"), rank(tmp_path / "b.sqlite", pid=99)
+    name = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    one.rows[name] += two.rows[name]
+    one.rows["CUPTI_ACTIVITY_KIND_KERNEL"] = [
+        (*row[:6], None, *row[7:]) for row in one.rows["CUPTI_ACTIVITY_KIND_KERNEL"]
+    ]
+    assert "calls-ambiguous" in {note.code for note in nsys.read(one.write()).notes}
