@@ -46,15 +46,16 @@ _LATER: Final = {
     "graphId INTEGER NOT NULL, contextId INTEGER, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId "
     "INTEGER, globalPid INTEGER, graphExecId INTEGER",
     "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER, "
-    "category INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER, uint64Value "
-    "INTEGER, jsonText TEXT, jsonTextId INTEGER, binaryData TEXT",
+    "category INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER, "
+    "uint64Value INTEGER, jsonText TEXT, jsonTextId INTEGER, binaryData TEXT",
 }
 PROCESS: Final = 1 << 24
 _VM: Final = 1 << 48  # of a globalTid and a globalPid in exports of several machines
 
 
 class Export:
-    """Of one process, ``pid``; ``later``: with the tables of 2024 and later. Times in us; each call has a correlation."""
+    """Of one process, ``pid``; ``later``: with the tables of 2024 and later. Times in us; each call has an own
+    correlation."""
 
     def __init__(self, path: Path, pid: int = 4711, *, later: bool = False) -> None:
         self.path, self.pid, self.later = path, pid, later
