@@ -87,6 +87,73 @@ def test_collectives_of_a_rank_alone() -> None:
     assert "ranks-missing" in [note.code for note in found.notes]
 
 
+def replayed(path: Path, directory: Path, target: str = "dgx-a100") -> dict[str, list[dict[str, int]]]:
+    """Rows of a run's timeline, by table."""
+    study = {"workload": {"path": str(path)}, "target": target}
+    result = manyscale.run(study, directory, executor="local", report=False)
+    names = ("steps", "gpu_streams")
+    return {name: pq.read_table(result.directory / "timeline" / f"{name}.parquet").to_pylist() for name in names}
+
+
+def step_times(path: Path, directory: Path) -> dict[int, float]:
+    """us of each step of a rank's."""
+    return {each["step"]: (each["end_ps"] - each["start_ps"]) / _US for each in replayed(path, directory)["steps"]}
+
+
+# of the trace, us: PyTorch marks them ProfilerStep#4 to #6
+TRAINING_STEPS = {4: 222_442, 5: 219_727, 6: 224_936}
+
+
+@needs_traces
+@pytest.mark.slow
+def test_steps_of_a_rank_alone(tmp_path: Path) -> None:
+    path = HTA / "nccl_parser_config_nccl_data.json.gz"
+    assert step_times(path, tmp_path / "run") == pytest.approx(TRAINING_STEPS, rel=0.02)
+
+
+@needs_traces
+@pytest.mark.slow
+def test_a_step_tells_the_next_ones(tmp_path: Path) -> None:
+    """From a window of step 4 alone, what steps 5 and 6 took."""
+    document = json.loads(gzip.decompress((HTA / "nccl_parser_config_nccl_data.json.gz").read_bytes()))
+    events = [each for each in document["traceEvents"] if each.get("ph") == "X"]
+    (step,) = (each for each in events if each["name"] == "ProfilerStep#4" and each["cat"] == "user_annotation")
+    on_host = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
+    kept = [each for each in events if each["cat"] in on_host and 0 <= each["ts"] - step["ts"] < step["dur"]]
+    calls = {each["args"]["correlation"] for each in kept if each["cat"].startswith("cuda")}
+    kept += [each for each in events if each["cat"] not in on_host and each["args"].get("correlation") in calls]
+    (tmp_path / "rank0.json").write_text(json.dumps({**document, "traceEvents": kept}))
+    (predicted,) = step_times(tmp_path / "rank0.json", tmp_path / "run").values()
+    assert [TRAINING_STEPS[5], TRAINING_STEPS[6]] == pytest.approx([predicted] * 2, rel=0.05)
+
+
+@needs_traces
+@pytest.mark.parametrize(
+    "name", ["cuda_event_sync", "cuda_event_sync_multi_stream_event_sync_trace", "simple_add_benchmark_result_493459"]
+)
+def test_nothing_begins_before_the_event_that_its_stream_waits_for(tmp_path: Path, name: str) -> None:
+    """Nor does a kernel begin before the end of the one before it in its stream."""
+    path = sorted(HTA.glob(f"critical_path_{name}*"))[0]
+    spans: dict[int, list[tuple[int, int]]] = {}  # of each stream, in its order
+    for each in sorted(replayed(path, tmp_path)["gpu_streams"], key=lambda each: each["start_ps"]):
+        spans.setdefault(each["stream"], []).append((each["start_ps"], each["end_ps"]))
+    done: dict[int, int] = {}  # by stream
+    recorded: dict[int, int] = {}
+    waits = 0
+    for row in kineto.read(path).tables["gpu_operations"].to_pylist():
+        if row["kind"] == _G.record_event:
+            recorded[row["event"]] = done.get(row["stream"], 0)
+        elif row["kind"] == _G.wait_event:
+            done[row["stream"]] = max(done.get(row["stream"], 0), recorded[row["event"]])
+            waits += 1
+        elif row["kind"] <= _G.communication:
+            start, end = spans[row["stream"]].pop(0)
+            assert start >= done.get(row["stream"], 0)
+            done[row["stream"]] = end
+    assert not any(spans.values())
+    assert waits or name == "cuda_event_sync"
+
+
 @needs_traces
 def test_events_of_three_streams() -> None:
     """Stream 24 waits for an event of stream 20; nothing waits for stream 28."""
