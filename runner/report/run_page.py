@@ -99,7 +99,7 @@ def _write(result: Result, directory: Path, drawing: str) -> None:
     page.add("How sure this is", certainty(result), "<h3>What the models leave out</h3>", items(limits(result)))
     page.add(f"Target machine: {result.machine.name}", machine_table(result.machine, with_network=has_ranks(result)))
     page.add("Study", f"<details><summary>As it was run, defaults filled in</summary>{_study(result)}</details>")
-    (directory / "report.html").write_text(page.html(drawing), encoding="utf-8", errors="backslashreplace")
+    page.write(directory / "report.html", drawing)
 
 
 def _add_ranks(page: Page, result: Result) -> None:

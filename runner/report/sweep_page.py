@@ -78,7 +78,7 @@ def write_sweep(
             page.add(each.title, _stacks(page, points, axes, prefix, each.unit), note=each.note)
     page.add("Points", _points_table(points, axes, directory))
     drawing = script.NAME if script.is_shared(directory) else ""
-    (directory / "report.html").write_text(page.html(drawing), encoding="utf-8", errors="backslashreplace")
+    page.write(directory / "report.html", drawing)
 
 
 def _is_used(name: str, axes: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ share."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from manyscale.runner import extras
 from manyscale.runner.errors import UserError
 
 NAME: Final = "plotly.min.js"
+_PIECE_BYTES: Final = 1 << 16
 _is_told = False
 
 
@@ -34,14 +36,20 @@ def is_installed() -> bool:
     return _source() is not None
 
 
-@cache
 def content() -> bytes:
     """The script. Raises UserError where plotly is not installed, or has no such file."""
+    return b"".join(pieces())
+
+
+def pieces() -> Iterator[bytes]:
+    """The same, some at a time."""
     source = _source()
     if source is None:
         extras.require("plotly", "drawing")
         raise UserError(f"plotly is installed without its {NAME}: pip install --force-reinstall plotly")
-    return source.read_bytes()
+    with source.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
 
 
 def share(directory: Path, is_shared: bool) -> None:
@@ -50,7 +58,7 @@ def share(directory: Path, is_shared: bool) -> None:
     path = directory / NAME
     if not is_shared or not is_installed():
         path.unlink(missing_ok=True)
-    elif not path.is_file() or path.stat().st_size != len(content()):
+    elif not path.is_file() or path.read_bytes() != content():
         path.write_bytes(content())
 
 
