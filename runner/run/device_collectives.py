@@ -16,6 +16,7 @@ from manyscale.models.network.devices.demands import (
     of_messages,
     own_ways,
     with_bodies,
+    with_fixed,
 )
 from manyscale.models.network.devices.model import rows_of_messages
 from manyscale.models.network.flow.own_ways import OwnWays
@@ -35,8 +36,9 @@ from manyscale.runner.predict.units import Arrays
 class Taken:
     """``takes_ps`` int64[collectives], behind the arrival of the last member; ``demands`` of each, and of each message
     (``of_messages``) that goes from GPU to GPU, where the machine says how NCCL communicates; ``by_model``
-    bool[collectives]: those that take what it says; how many messages are of ranks whose streams communicate on several
-    GPUs (``of_several``)."""
+    bool[collectives]: those that take what it says; ``messages_ps`` int64[messages of the program]: what those between
+    GPUs take that take a time of their own, -1 of others; how many messages are of ranks whose streams communicate on
+    several GPUs (``of_several``)."""
 
     traced: TracedGiven
     takes_ps: np.ndarray
@@ -44,7 +46,14 @@ class Taken:
     demands: Demands | None
     of_messages: Demands | None
     fabric: Fabric | None
+    messages_ps: np.ndarray
     of_several: int = 0
+
+    @property
+    def alone_ps(self) -> np.ndarray:
+        """int64[messages of the program]: what messages between GPUs take alone, -1 of others."""
+        own = self.messages_ps
+        return own if self.of_messages is None else np.where(own >= 0, own, self.of_messages.time_ps)
 
     def meetings(self, strand: np.ndarray | None = None) -> Meetings:
         """``strand`` int32[collectives]: of those whose end the network says, -1 of others."""
@@ -58,8 +67,10 @@ class Taken:
     def on_links(self, program: Program) -> tuple[Program, Meetings, OwnWays | None]:
         """The same where links of GPUs are shared: the program with what collectives that take what the model says
         send, and what goes over which links."""
+        fixed = np.flatnonzero(self.messages_ps >= 0)
         if self.demands is None or self.of_messages is None or self.fabric is None:
-            return program, self.meetings(), None
+            own = with_fixed(None, fixed, self.messages_ps[fixed]) if len(fixed) else None
+            return program, self.meetings(), own
         of = self.traced.collectives
         mine = np.flatnonzero(self.by_model)
         leaders = np.array([each[0] if len(each) else 0 for each in of.members], np.int64)[of.communicator[mine]]
@@ -71,6 +82,7 @@ class Taken:
         every = self.demands.joined(self.of_messages)
         which = np.concatenate((mine, len(self.takes_ps) + between))
         own = own_ways(every, which, np.concatenate((messages, between)), self.fabric) if len(which) else None
+        own = with_fixed(own, fixed, self.messages_ps[fixed]) if len(fixed) else own
         return program, self.meetings(strand), own
 
     def arrays(self) -> Arrays:
@@ -100,14 +112,16 @@ def taken(
     of = traced.collectives
     nccl = Nccl.of(network)
     known = of.traced_ps >= 0
+    messages_ps = np.full(program.num_messages, -1, np.int64)
+    messages_ps[: len(traced.messages_ps)] = traced.messages_ps
     if nccl is None:
         nothing = np.zeros(len(of), np.bool_)
-        return Taken(traced, np.maximum(of.traced_ps, 0), nothing, None, None, None)
+        return Taken(traced, np.maximum(of.traced_ps, 0), nothing, None, None, None, messages_ps)
     gpu_of_rank, of_several = _communicating(given, program.num_ranks)
     members = _gpus_of_members(of, given, gpu_of_rank)
     row = rows_of_messages(program)
     source, destination = gpu_of_rank[program.source], gpu_of_rank[program.destination]
-    between = (row >= 0) & on_device[np.maximum(row, 0)] & (source != destination)
+    between = (row >= 0) & on_device[np.maximum(row, 0)] & (source != destination) & (messages_ps < 0)
     try:
         fabric = Fabric(nccl, num_gpus, num_nodes)
         demands = of_collectives(of.kind, of.bytes, of.communicator, members, fabric, of.counts)
@@ -117,7 +131,7 @@ def taken(
     of_several = between & (of_several[program.source] | of_several[program.destination])
     by_model = ~known | ~traced.takes_traced
     takes = np.where(by_model, demands.time_ps, of.traced_ps)
-    return Taken(traced, takes, by_model, demands, messages, fabric, int(np.count_nonzero(of_several)))
+    return Taken(traced, takes, by_model, demands, messages, fabric, messages_ps, int(np.count_nonzero(of_several)))
 
 
 def _communicating(given: Given, num_ranks: int) -> tuple[np.ndarray, np.ndarray]:

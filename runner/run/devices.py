@@ -73,8 +73,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     takes = device_collectives.taken(
         traced, whole_program, given, on_device, network, parameters["num_gpus"], placement.num_nodes
     )
-    if takes is not None and takes.of_messages is not None and takes_times:
-        own = takes.of_messages.time_ps
+    if takes is not None and takes_times and np.any((own := takes.alone_ps) >= 0):
         between = own if between is None else np.where(own >= 0, own, between)
     of_several = takes.of_several if takes is not None and takes.of_messages is not None else of_several
     meet, at_once, sending, own_ways = None, None, program, None
@@ -126,6 +125,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "given_priority": result.devices.stream["priority"][found["stream"][at]].astype(np.int32),
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int32),
         "given_cause": waited_for,
+        "message_start_ps": _message_starts(whole_program, given, times["start"], count),
         "begin_ps": result.begin_ps,
         **({} if takes is None else takes.arrays()),
         **links.to_arrays(timeline.links),
@@ -140,6 +140,18 @@ def _with_needed(program: Program, given: Given, traced: TracedGiven | None) -> 
     needed = np.ones(int(program.rank_offsets[-1]), np.bool_)
     needed[given.row[(given.kind != _G.communication) | (traced.collectives.of_given >= 0)]] = False
     return strands_needed(program, needed)
+
+
+def _message_starts(program: Program, given: Given, start_ps: np.ndarray, count: int) -> np.ndarray:
+    """int64[messages]: when the streams of both ends had come to each of the first ``count``, -1 for those that are not
+    between streams; none where all are."""
+    mine = (given.kind == _G.communication) & (given.row >= 0)
+    came = np.full(int(program.rank_offsets[-1]), -1, np.int64)
+    came[given.row[mine]] = start_ps[mine]
+    ends = [rows_of_messages(program, receives=receives)[:count] for receives in (False, True)]
+    sends, receives = (np.where(rows >= 0, came[np.maximum(rows, 0)], -1) for rows in ends)
+    found = np.where((sends >= 0) & (receives >= 0), np.maximum(sends, receives), -1)
+    return found if np.any(found >= 0) else found[:0]
 
 
 def causes(devices: Devices, of_given: np.ndarray, given: Given) -> np.ndarray:

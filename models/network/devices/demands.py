@@ -109,6 +109,23 @@ def own_ways(demands: Demands, which: np.ndarray, message: np.ndarray, fabric: F
     )
 
 
+def with_fixed(own: OwnWays | None, message: np.ndarray, took_ps: np.ndarray) -> OwnWays:
+    """With ``message`` int64[m], none of ``own``'s, which take ``took_ps`` int64[m] and share nothing."""
+    nothing, count = np.zeros(0), len(message)
+    if own is None:
+        empty = np.zeros(0, np.int64)
+        own = OwnWays(empty, nothing, nothing, nothing, empty, np.zeros(1, np.int64), empty, nothing, (), nothing)
+    return replace(
+        own,
+        message=np.append(own.message, message),
+        latency_ps=np.append(own.latency_ps, took_ps.astype(np.float64)),
+        bytes=np.append(own.bytes, np.zeros(count)),
+        ps_per_byte=np.append(own.ps_per_byte, np.zeros(count)),
+        way=np.append(own.way, np.full(count, len(own.offsets) - 1)),
+        offsets=np.append(own.offsets, own.offsets[-1]),
+    )
+
+
 def with_bodies(program: Program, rank: np.ndarray, size: np.ndarray) -> tuple[Program, np.ndarray, np.ndarray]:
     """The program with a message of ``rank`` (int64[n]) to itself for each collective, of ``size`` bytes; int64[n], the
     messages, and int32[n], the strands that send them once all operations are strands of their own."""

@@ -26,11 +26,11 @@ from manyscale.models.network.devices import kernel
 from manyscale.models.network.flow.own_ways import OwnWays
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock_of, refuse_unreceived, stuck_strand
-from manyscale.models.network.replay.steps import ACTION, FIRST, POST_OPEN_SEND, POST_SEND
+from manyscale.models.network.replay.steps import ACTION, FIRST, POST_OPEN_SEND, POST_RECEIVE, POST_SEND
 from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 
-VERSION: Final = 14
+VERSION: Final = 15
 ToldMeeting: TypeAlias = Callable[[int, list[int]], str]
 KERNELS: Final = Kernels(kernel.run_devices_fixed, kernel.run_devices_flow, kernel.run_devices_dimemas)
 
@@ -113,14 +113,15 @@ def strands_needed(program: Program, of_rows: np.ndarray) -> tuple[Program, np.n
     return found, np.where(of_rows, rows_before[1:] - 1, -1).astype(np.int32)
 
 
-def rows_of_messages(program: Program) -> np.ndarray:
-    """int64[messages]: the operation of the workload that sends each; -1 for those of collectives that do not block."""
+def rows_of_messages(program: Program, *, receives: bool = False) -> np.ndarray:
+    """int64[messages]: the operation of the workload that sends each, or ``receives`` it; -1 for those of collectives
+    that do not block, and of receives for those whose sender is not told."""
     end = int(program.strand_steps[program.num_ranks])
     steps, target = program.step[:end], program.target[:end]
     row = np.cumsum((steps & FIRST) != 0) - 1
-    sends = np.isin(steps & ACTION, (POST_SEND, POST_OPEN_SEND))
+    posts = np.isin(steps & ACTION, (POST_RECEIVE,) if receives else (POST_SEND, POST_OPEN_SEND))
     found = np.full(program.num_messages, -1, np.int64)
-    found[target[sends]] = row[sends]
+    found[target[posts]] = row[posts]
     return found
 
 

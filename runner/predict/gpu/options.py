@@ -35,7 +35,7 @@ class GpuChoice(Strict):
     """Whether launches of several ranks run on one GPU at the same time (NVIDIA's MPS). Without it the ranks take
     turns, launch by launch."""
     collectives: Literal["auto", "traced", "model", "free"] = "auto"
-    """What collectives of NCCL take, behind the arrival of their last member, where the trace has times of kernels: the
+    """What collectives and messages of NCCL take behind the arrival of their last member, where kernels have times: the
     `traced` time, what the `model` of NCCL says (`network.nccl` of the target), or, `free`, nothing. `auto`: the traced
     one where the group stands on the target as where it was traced, on the same GPUs with the same links (those of the
     shipped target that has these GPUs), and without `network.nccl`."""

@@ -33,7 +33,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload import Workload
+from manyscale.models.workload import OperationKind, Workload
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.chakra.files import TraceFile, files_of
@@ -74,6 +74,7 @@ def read(path: Path) -> Workload:
     for each in made:
         with_sizes(each, sizes)
     unequal = _share_times(made, groups)
+    _share_times_of_messages(made)
     tables = stream_tables([each.rows for each in made], groups.members, list(kernels.region))
     tables["kernels"] = _kernels(kernels)
     tables["groups"] = groups_table([(number, name) for number, name in enumerate(groups.names, 1)])
@@ -163,6 +164,27 @@ def _share_times(made: Sequence[RankMade], groups: Groups) -> int:
             rows[row]["duration_ps"] = least
         unequal += len({size for _, _, size in instance}) > 1
     return unequal
+
+
+def _share_times_of_messages(made: Sequence[RankMade]) -> None:
+    """Give both ends of each message the shorter of their times: the other one waited. Those of one sender, receiver
+    and tag belong together in their order; as many are received as sent."""
+    ends: dict[int, list[np.ndarray]] = {int(OperationKind.isend): [], int(OperationKind.irecv): []}
+    for rank, each in enumerate(made):
+        rows = each.rows.rows
+        for kind, found in ends.items():
+            mine = np.flatnonzero((rows["kind"] == kind) & (rows["peer"] >= 0))
+            own, peer = np.full(len(mine), rank), rows["peer"][mine]
+            source, destination = (own, peer) if kind == OperationKind.isend else (peer, own)
+            found.append(np.stack((own, mine, source, destination, rows["tag"][mine], rows["duration_ps"][mine])))
+    sent, received = (np.concatenate(parts, axis=1) for parts in ends.values())
+    sent, received = (each[:, np.lexsort((each[1], *each[2:5]))] for each in (sent, received))
+    both = np.stack((sent[5], received[5]))
+    least = np.where(both.min(axis=0) > 0, both.min(axis=0), both.max(axis=0))
+    for side in (sent, received):
+        for rank, each in enumerate(made):
+            mine = side[0] == rank
+            each.rows.rows["duration_ps"][side[1][mine]] = least[mine]
 
 
 def _kernels(kernels: Kernels) -> pa.Table:

@@ -96,8 +96,8 @@ class Points:
 def predict_points(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """Points ``indices`` of the sweep. ``answer``: JSON; per point its number, the name of its target and what there
     is to tell of its files, or what ``refused`` the first one that was; the outcomes of its work units; points that are
-    ``left`` to the driver. Beside it ``stats/INDEX``, and ``file/INDEX/NAME`` where the run directory is not seen; bytes as
-    uint8."""
+    ``left`` to the driver. Beside it ``stats/INDEX``, and ``file/INDEX/NAME`` where the run directory is not seen;
+    bytes as uint8."""
     points: Points = inputs[INPUT]
     assembles = bool(parameters.get(ASSEMBLE))
     units: list[tuple[str, Outcome, str]] = []

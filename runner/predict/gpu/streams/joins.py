@@ -9,6 +9,7 @@ import numpy as np
 from manyscale.runner.predict.phase_source import Case
 
 NETWORKS: Final = ("latency-bandwidth", "flow", "dimemas")  # whose replay waits for GPUs
+FIXED: Final = ("latency-bandwidth", "flow")  # of these those in which messages can take a time that is given
 
 
 def joins(case: Case) -> bool:

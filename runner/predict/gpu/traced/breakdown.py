@@ -115,13 +115,18 @@ def _bubble(waits_ps: np.ndarray, of: StreamCollectives, first: np.ndarray, last
 
 
 def _sent_ps(workload: Workload, rank: np.ndarray, end: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """int64[given]: when the message was sent that arrived at a rank as a communication of it ended, the last of
-    several; 0 for none."""
+    """int64[given]: when the message began that arrived as a communication of a rank ended, which sent or received it,
+    the last of several; 0 for none. Between streams it begins once both have come to it."""
     found = np.zeros(len(rank), np.int64)
     arrives, sent = arrays["receive_ps"], arrays["send_ps"]
     if not len(arrives):
         return found
     to = workload.column("operations", "peer")[workload.send_rows].astype(np.int64)
+    if len(start := arrays.get("message_start_ps", sent[:0])):
+        waited = np.flatnonzero(start >= 0)
+        source = workload.column("operations", "rank")[workload.send_rows[waited]].astype(np.int64)
+        to, arrives = np.append(to, source), np.append(arrives, arrives[waited])
+        sent = np.append(np.where(start >= 0, np.maximum(start, sent), sent), start[waited])
     order = np.lexsort((sent, arrives, to))
     to, arrives, sent = to[order], arrives[order], sent[order]
     first = np.searchsorted(to, np.arange(workload.num_ranks + 1))

@@ -126,8 +126,9 @@ def _unmeasured(nccl: Nccl | None, count: int, *, over_nodes: bool) -> list[Note
     return [changes("collectives-unmeasured", text, count=count, errs=Errs.short)]
 
 
-def message_notes(workload: Workload, given: Given, of: StreamCollectives) -> list[Note]:
-    """Of communications of streams that are no collectives of NCCL's: messages, and collectives that become some."""
+def message_notes(workload: Workload, given: Given, of: StreamCollectives, messages_ps: np.ndarray) -> list[Note]:
+    """Of communications of streams that are no collectives of NCCL's: messages, and collectives that become some.
+    ``messages_ps`` int64[messages]: what those take of which the network does not say it, -1 of others."""
     rows = given.row[(given.kind == GpuOperationKind.communication) & (of.of_given < 0)]
     rows = rows[rows >= 0]
     kind, size = (workload.column("operations", name)[rows] for name in ("kind", "bytes"))
@@ -139,7 +140,30 @@ def message_notes(workload: Workload, given: Given, of: StreamCollectives) -> li
             "of their groups"
         )
         found.append(changes("collectives-as-messages", text, count=count))
-    if count := int(np.count_nonzero(np.isin(kind, SENDS) & (size == 0))):
+    takes = np.zeros(workload.num_operations, np.bool_)
+    takes[workload.send_rows[messages_ps >= 0]] = True
+    if count := int(np.count_nonzero(np.isin(kind, SENDS) & (size == 0) & ~takes[rows])):
         text = f"{count:,} messages between GPUs have no size in the trace: they take the latency alone"
         found.append(changes("messages-unsized", text, count=count, errs=Errs.short))
+    return found
+
+
+def traced_message_notes(chosen: str, traced_ps: np.ndarray, messages_ps: np.ndarray) -> list[Note]:
+    """Of messages between GPUs whose times were traced. ``chosen``: gpu.collectives of the study; int64[messages]:
+    ``traced_ps``, -1 unknown, and ``messages_ps``, what they take, -1 where the network says it."""
+    if chosen == "free":
+        count = int(np.count_nonzero(messages_ps == 0))
+        text = f"{count:,} messages between GPUs take no time (gpu.collectives)"
+        return [changes("messages-free", text, count=count)] if count else []
+    known = traced_ps >= 0
+    found = []
+    if count := int(np.count_nonzero(known & (messages_ps >= 0))):
+        text = f"{count:,} messages between GPUs take the times of the trace, from when both ends have come to them"
+        found.append(informs("messages-traced", text, count=count))
+    if chosen == "auto" and (count := int(np.count_nonzero(known & (messages_ps < 0)))):
+        text = (
+            f"{count:,} messages between GPUs do not take the times of the trace: the links of their ranks are not "
+            "known to be the trace's; gpu.collectives: traced keeps them"
+        )
+        found.append(informs("messages-not-as-traced", text, count=count))
     return found

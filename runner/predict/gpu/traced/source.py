@@ -23,18 +23,25 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.streams.given import Devices, device_rows, given_of, traced_columns
-from manyscale.runner.predict.gpu.streams.joins import NETWORKS
+from manyscale.runner.predict.gpu.streams.joins import FIXED, NETWORKS
 from manyscale.runner.predict.gpu.streams.overlaps import NOTHING
 from manyscale.runner.predict.gpu.streams.table import stream_table
 from manyscale.runner.predict.gpu.traced.agreement import Agreement, agreement
 from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
-from manyscale.runner.predict.gpu.traced.collective_notes import Taking, message_notes
+from manyscale.runner.predict.gpu.traced.collective_notes import Taking, message_notes, traced_message_notes
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
 from manyscale.runner.predict.gpu.traced.memory import memory_notes, memory_statistics
 from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
 from manyscale.runner.predict.gpu.traced.scaling import gpu_named, utilised_flops
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
-from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target, slowed, without_skew
+from manyscale.runner.predict.gpu.traced.times import (
+    Traced,
+    TracedGiven,
+    on_target,
+    slowed,
+    traced_messages,
+    without_skew,
+)
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.placement import placed
 from manyscale.runner.predict.statistic import Statistic
@@ -131,6 +138,7 @@ class TracedSource(PhaseSource):
                     str(self._gpu),
                     *(str(gpu_named(name)) for name in self._scaled_names),
                     array_digest(self._takes_traced),
+                    array_digest(self._messages_ps),
                     str(self._has_nccl),
                     str(self._lacks_ranks),
                     self._choice.model_dump_json(),
@@ -145,7 +153,7 @@ class TracedSource(PhaseSource):
             if self._choice.collectives == "free":
                 nothing = np.zeros_like(collectives.traced_ps)
                 collectives, takes_traced = replace(collectives, traced_ps=nothing), np.ones(len(nothing), np.bool_)
-            of = TracedGiven(takes_ps, collectives, takes_traced, self._is_priced)
+            of = TracedGiven(takes_ps, collectives, takes_traced, self._is_priced, self._messages_ps)
             return given, [], device_rows(self._workload, given), NOTHING, of
 
         name = f"streams {content}"
@@ -226,6 +234,32 @@ class TracedSource(PhaseSource):
             return np.full(len(of), chosen != "model")
         return np.asarray(self._agreement.why[of.communicator] < 0)
 
+    @cached_property
+    def _traced_messages(self) -> tuple[np.ndarray, np.ndarray]:
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            return traced_messages(self._workload, self._given, traced_columns(self._workload)[1])
+
+        return self._case.shared.once(("messages on streams", *self._place), make)
+
+    @property
+    def _messages_agree(self) -> np.ndarray:
+        """bool[messages]: those that take traced times where these are known, as collectives of their groups do."""
+        rows = self._workload.send_rows
+        if self._choice.collectives != "auto" or not self._has_nccl:
+            return np.full(len(rows), self._choice.collectives != "model")
+        return np.asarray(self._agreement.why[self._workload.column("operations", "communicator_id")[rows]] < 0)
+
+    @cached_property
+    def _messages_ps(self) -> np.ndarray:
+        """int64[messages], as TracedGiven has it. What the trace does not tell the size of takes its time anyway."""
+        on_streams, took = self._traced_messages
+        if self._case.study.model.network not in FIXED or not on_streams.any():
+            return np.full(len(took), -1, np.int64)
+        if self._choice.collectives == "free":
+            return np.where(on_streams, 0, -1)
+        unsized = self._workload.column("operations", "bytes")[self._workload.send_rows] == 0
+        return np.where(self._messages_agree | unsized, took, -1)
+
     @property
     def _lacks_ranks(self) -> bool:
         """Whether groups may have members that were not traced."""
@@ -288,7 +322,8 @@ class TracedSource(PhaseSource):
 
     def _collective_notes(self) -> list[Note]:
         case, of = self._case, self._collectives
-        found = message_notes(self._workload, self._given, of)
+        found = message_notes(self._workload, self._given, of, self._messages_ps)
+        found += traced_message_notes(self._choice.collectives, self._traced_messages[1], self._messages_ps)
         if not len(of):
             return found
         agreed = self._agreement if np.any(of.traced_ps >= 0) else None

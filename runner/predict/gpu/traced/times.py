@@ -25,12 +25,15 @@ _INSIDE: Final = (int(_G.copy_on_device), int(_G.set))
 class TracedGiven:
     """Of what ranks give: ``takes_ps`` int64[given] on the target, -1 of what takes none or is not known, and the
     collectives among it; ``takes_traced`` bool[collectives]: those that take their traced times, as far as they are
-    known; ``is_priced`` bool[collectives]: those whose sizes and members are all known, so that a model can say."""
+    known; ``is_priced`` bool[collectives]: those whose sizes and members are all known, so that a model can say.
+    ``messages_ps`` int64[messages of the workload]: what those between GPUs take from when both ends have come to them,
+    -1 of those of which the network says it."""
 
     takes_ps: np.ndarray
     collectives: StreamCollectives
     takes_traced: np.ndarray
     is_priced: np.ndarray
+    messages_ps: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,15 @@ def _shaped(count: int) -> Note:
         "units and the bandwidth of its DRAM"
     )
     return changes("kernels-at-peak", text, count=count, errs=Errs.short)
+
+
+def traced_messages(workload: Workload, given: Given, duration_ps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each message of the workload: bool, whether a stream sends it, and int64, what it took where it was traced
+    once both ends had come to it (``duration_ps`` int64[given]: the lesser of its ends), -1 unknown. O(operations)."""
+    took, sends = np.full(workload.num_operations, -1, np.int64), np.zeros(workload.num_operations, np.bool_)
+    mine = (given.kind == _G.communication) & (given.row >= 0)
+    took[given.row[mine]], sends[given.row[mine]] = duration_ps[mine], True
+    return sends[workload.send_rows], took[workload.send_rows]
 
 
 def slowed(takes_ps: np.ndarray, given: Given, slower: Mapping[int, float]) -> np.ndarray:
