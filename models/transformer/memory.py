@@ -47,6 +47,15 @@ def memory(step: Transformer, stage: int = 0) -> Memory:
     )
 
 
+def fullest(step: Transformer) -> tuple[Memory, int]:
+    """That of the fullest GPU, and its stage, the first of several: of the stages between the ends, which have the same
+    layers, the first has most under way."""
+    stages = sorted({0, min(1, step.pp - 1), step.pp - 1})
+    needs = {stage: memory(step, stage) for stage in stages}
+    stage = max(stages, key=lambda each: needs[each].total)
+    return needs[stage], stage
+
+
 def _activations(step: Transformer, stage: int) -> float:
     t = step.tp
     by_tokens = t if step.sequence_parallel else 1  # what else tensor parallelism does not divide

@@ -14,6 +14,10 @@ from manyscale.models.workload.parameters import Count, Strict
 ELEMENT_BYTES = 2  # of weights and activations: fp16 and bf16
 
 
+class ImpossibleShapeError(ValueError):
+    """Numbers that are right each, and that no step can have together."""
+
+
 class Transformer(Strict):
     """A step of training a decoder of GPT's kind: layers of attention and of two products that widen four times."""
 
@@ -44,7 +48,7 @@ class Transformer(Strict):
     zero: Literal[0, 1, 2, 3] = 0
     """What data parallelism shards: nothing, the optimiser's states, gradients as well, parameters as well."""
     sequence_parallel: bool = False
-    """Whether tensor parallelism divides the rest of a layer by tokens."""
+    """Whether tensor parallelism divides the rest of a layer by tokens; on one GPU there is nothing to divide."""
     flash_attention: bool = False
     """Whether attention is one kernel that keeps its scores on the chip."""
     precision: Literal["fp16", "bf16"] = "fp16"
@@ -60,17 +64,21 @@ class Transformer(Strict):
             ("global_batch", self.global_batch, "micro_batch x dp", self.micro_batch * self.dp),
         ):
             if whole % parts:
-                raise ValueError(f"{what}: {whole} is no multiple of {by}, {parts}")
+                raise ImpossibleShapeError(f"{what}: {whole} is no multiple of {by}, {parts}")
         if self.interleaved > 1 and self.pp == 1:
-            raise ValueError("interleaved: a pipeline of one stage has nothing to interleave; set pp, or leave it out")
+            raise ImpossibleShapeError(
+                "interleaved: a pipeline of one stage has nothing to interleave; set pp, or leave it out"
+            )
         if self.interleaved > 1 and self.micro_batches % self.pp:
-            raise ValueError(
+            raise ImpossibleShapeError(
                 f"interleaved: {self.micro_batches} micro batches are no multiple of pp, {self.pp}, as it needs"
             )
         if self.zero >= 2 and self.pp > 1:
-            raise ValueError(f"zero: stage {self.zero} shards gradients of each micro batch; use 0 or 1 with pp")
-        if self.sequence_parallel and (self.tp == 1 or self.sequence % self.tp):
-            raise ValueError(f"sequence_parallel: tp, {self.tp}, must be above 1 and divide sequence, {self.sequence}")
+            raise ImpossibleShapeError(
+                f"zero: stage {self.zero} shards gradients of each micro batch; use 0 or 1 with pp"
+            )
+        if self.sequence_parallel and self.sequence % self.tp:
+            raise ImpossibleShapeError(f"sequence_parallel: sequence, {self.sequence}, is no multiple of tp, {self.tp}")
         return self
 
     @property

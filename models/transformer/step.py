@@ -81,7 +81,7 @@ def _notes(step: Transformer, stages: Stages, gpu_name: str, assumed: bool) -> t
                 count=stages.bundle, errs=Errs.short,
             )
         )  # fmt: skip
-    if step.sequence_parallel:
+    if step.sequence_parallel and step.tp > 1:
         found.append(
             informs(
                 "gathers-overlapped",

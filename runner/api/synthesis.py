@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from manyscale.models.transformer.memory import fullest
 from manyscale.runner.api.folders import Folder, Output, Scratch, place
 from manyscale.runner.api.traces import TraceResult
 from manyscale.runner.problems import wrong_key
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.study.synthesis import memory_note, memory_of, synthesised
+from manyscale.runner.study.synthesis import memory_note, synthesised
 from manyscale.runner.study.workload import Synthesis
 
 
@@ -31,14 +32,14 @@ class SynthesiseResult(TraceResult):
         return {
             "ranks": self.choice.ranks, "parameters": self.choice.parameters, "tokens": self.choice.tokens,
             "model_flops": self.choice.model_flops, "micro_batches": self.choice.micro_batches,
-            "memory_bytes": memory_of(self.choice)[0].total, "operations": self.workload.num_operations,
+            "memory_bytes": fullest(self.choice)[0].total, "operations": self.workload.num_operations,
         }  # fmt: skip
 
     def summary(self) -> str:
         """The lines to read, as the command prints them."""
         if self.choice is None:
             return ""
-        needed, stage = memory_of(self.choice)
+        needed, stage = fullest(self.choice)
         parts = (needed.weights, needed.gradients, needed.optimiser, needed.activations)
         weights, gradients, optimiser, activations = (f"{each / 1e9:.1f}" for each in parts)
         found = self.figures
@@ -66,7 +67,9 @@ def synthesise(
     vocabulary: int = 50257,
     tp: int = 1,
     pp: int = 1,
-    dp: int = 1,
+    dp: int | None = None,
+    gpus: int | None = None,
+    gpu_memory: str | None = None,
     interleaved: int = 1,
     recompute: Literal["none", "selective", "full"] = "none",
     zero: Literal[0, 1, 2, 3] = 0,
@@ -76,10 +79,11 @@ def synthesise(
     rows: int | None = None,
 ) -> SynthesiseResult:
     """Make a workload: a step of training a transformer on the GPUs of ``target``, with tensor (``tp``), pipeline
-    (``pp``) and data parallelism (``dp``). ``rows``: the most operations of a rank. Raises UserError."""
+    (``pp``) and data parallelism (``dp``, by default 1, or what the others leave of ``gpus``). ``gpu_memory``: what a
+    GPU may hold, such as "80 GB". ``rows``: the most operations of a rank. Raises UserError."""
     from manyscale.runner.readers import workload_folder
 
-    given = {name: value for name, value in locals().items() if name in Synthesis.model_fields}
+    given = {name: value for name, value in locals().items() if name in Synthesis.model_fields and value is not None}
     try:
         choice = Synthesis.model_validate({**given, "target": fspath(target)})
     except ValidationError as error:

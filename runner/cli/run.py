@@ -110,11 +110,15 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
 
 def _print_results(finished: RunResult | SweepResult, accept: Sequence[str]) -> None:
     from manyscale.runner.notes import accepted
+    from manyscale.runner.study.shapes import is_shape
 
     points = finished.summaries
-    shown = points if len(points) <= MOST_POINTS_SHOWN else points[:1]
-    for point in shown:
-        print(_summary(point) + accepted(point.notes, accept))
+    if any(map(is_shape, points[0].axes)):
+        shown = _print_shapes(points, accept)
+    else:
+        shown = points if len(points) <= MOST_POINTS_SHOWN else points[:1]
+        for point in shown:
+            print(_summary(point) + accepted(point.notes, accept))
     if len(points) > len(shown):
         print(f"... {len(points)} points: see sweep.parquet")
     counts = finished.counts
@@ -124,6 +128,41 @@ def _print_results(finished: RunResult | SweepResult, accept: Sequence[str]) -> 
     )
     print(f"results: {at(finished.directory)}")
     print_notes([note for point in points for note in point.notes])
+
+
+def _print_shapes(points: Sequence[Summary], accept: Sequence[str]) -> Sequence[Summary]:
+    """Points of a sweep over shapes, the best first, in columns; those that were printed."""
+    from manyscale.runner.notes import accepted
+    from manyscale.runner.run.sweeps.best import MEMORY_SHARE, TOKENS_RATE, best_first, short
+
+    rates, shares = ([_value(point, name) for point in points] for name in (TOKENS_RATE, MEMORY_SHARE))
+    order = best_first(rates, shares)[:MOST_POINTS_SHOWN]
+    print(f"{points[0].name} on {points[0].target}, the best first:")
+    head = ["point", *short(points[0].axes).values(), "step", "tokens/s", "MFU", "exposed", "memory"]
+    rows = [[f"{place:04d}", *map(str, points[place].axes.values()), *_step_cells(points[place])] for place in order]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    tails = ["", *(accepted(points[place].notes, accept) for place in order)]
+    for row, tail in zip([head, *rows], tails, strict=True):
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + tail)
+    return [points[place] for place in order]
+
+
+def _value(point: Summary, name: str) -> float | None:
+    return float(point.statistics[name].value) if name in point.statistics else None
+
+
+def _step_cells(point: Summary) -> list[str]:
+    from manyscale.runner.run.sweeps.best import MEMORY_SHARE, TOKENS_RATE, exceeds
+
+    values = {name: float(each.value) for name, each in point.statistics.items()}
+    parts = {name: values[f"gpu.time.{name}"] for name in ("compute", "exposed_transfer", "exposed_wait", "idle")}
+    exposed = (parts["exposed_transfer"] + parts["exposed_wait"]) / (sum(parts.values()) or 1.0)
+    use = values.get("step.model_flops_utilisation")
+    too_much = " (too much)" if exceeds(values.get(MEMORY_SHARE)) else ""
+    return [
+        f"{values['step.whole']:.6f} s", f"{values[TOKENS_RATE]:,.0f}", "-" if use is None else f"{use:.1%}",
+        f"{exposed:.1%}", f"{values['step.memory'] / 1e9:.1f} GB{too_much}",
+    ]  # fmt: skip
 
 
 def _summary(point: Summary) -> str:

@@ -23,12 +23,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("vocabulary", "V", 50257, "different tokens"),
         ("tp", "N", 1, "tensor parallelism: GPUs that share each layer"),
         ("pp", "N", 1, "pipeline parallelism: stages"),
-        ("dp", "N", 1, "data parallelism: copies of the model"),
         ("interleaved", "V", 1, "pieces of a stage's layers that take turns"),
     ):
         parser.add_argument(
             f"--{name}", type=int, default=default, metavar=metavar, help=f"{text} (default: {default})"
         )
+    parser.add_argument(
+        "--dp", type=int, metavar="N",
+        help="data parallelism: copies of the model (default: 1, or what tp and pp leave of --gpus)",
+    )  # fmt: skip
+    parser.add_argument("--gpus", type=int, metavar="N", help="all GPUs, in place of --dp")
+    parser.add_argument("--gpu-memory", metavar="SIZE", help="refuse a step that needs more of a GPU, such as '80 GB'")
     parser.add_argument(
         "--recompute", choices=["none", "selective", "full"], default="none",
         help="what the backward pass computes again: nothing, the core of attention, or layers (default: none)",

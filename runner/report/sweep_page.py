@@ -29,16 +29,19 @@ from manyscale.runner.report.figures.sweep import (
 from manyscale.runner.report.figures.sweep import figure as axis_figure
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import GREY
+from manyscale.runner.report.sections import shapes
 from manyscale.runner.report.sections.node import part_markers, stack_chart
 from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent, side_by_side, table
 from manyscale.runner.run import script
 from manyscale.runner.run.questions.factors import ALL, with_threads
+from manyscale.runner.study.shapes import is_shape
 
 EFFICIENCIES: Final = {f"application.{each.name}": each.alone for each in ALL}
 _RATES: Final = {
     "gpu.ipc": "warp instructions per cycle",
     "intervals.cpi": "cycles per instruction",
     "node.ipc": "instructions per cycle",
+    "step.model_flops_utilisation": "model FLOPs utilisation",
 }
 CORES: Final = "mapping.cores_per_rank"
 _COUNTED: Final = {"gpu.cycles": "cycles", "gpu.ipc": "IPC", "intervals.cpi": "CPI"}  # of points' tables
@@ -61,6 +64,8 @@ def write_sweep(
     count = sweep_table.num_rows
     page = Page(title, f"Sweep of {count:,} point{'s' if count != 1 else ''} over {', '.join(axes) or 'no axis'}")
     page.add("", _headline(points, axes), notes_html(notes))
+    if any(map(is_shape, axes)):
+        page.add("Shapes, the best first", shapes.best_table(points, axes, directory), note=shapes.NOTE)
     for number, name in enumerate(axes):
         some, left_out = drawn(points, axes, number)
         lines = lines_of(some, axes, number)
@@ -76,14 +81,15 @@ def write_sweep(
     for prefix, each in _STACKS.items():
         if any(name.startswith(prefix) for name in points):
             page.add(each.title, _stacks(page, points, axes, prefix, each.unit), note=each.note)
-    page.add("Points", _points_table(points, axes, directory))
+    if not any(map(is_shape, axes)):
+        page.add("Points", _points_table(points, axes, directory))
     drawing = script.NAME if script.is_shared(directory) else ""
     page.write(directory / "report.html", drawing)
 
 
 def _is_used(name: str, axes: Sequence[str]) -> bool:
     """Whether the page shows anything of a column."""
-    of_page = {"point_id", MAKESPAN, *axes, *EFFICIENCIES, *_RATES, *_COUNTED, *_MISSES, *_OF_RANKS}
+    of_page = {"point_id", MAKESPAN, *axes, *EFFICIENCIES, *_RATES, *_COUNTED, *_MISSES, *_OF_RANKS, *shapes.COLUMNS}
     return name in of_page or name.startswith(tuple(_STACKS))
 
 

@@ -79,10 +79,12 @@ def _path(execution: Execution, key: str) -> str:
 
 
 def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
-    """A row per point: ``point_id``, the values of the axes (numbers, else text), every statistic that a point has,
-    null where another has it not (a machine's third cache, the links that some models of networks know), and ``notes``:
-    the codes of the notes that change or forbid its numbers, most severe first, joined by spaces."""
+    """A row per point: ``point_id``, the values of the axes (numbers, else text) and what follows from them, every
+    statistic that a point has, null where another has it not (a machine's third cache, the links that some models of
+    networks know), and ``notes``: the codes of the notes that change or forbid its numbers, most severe first, joined
+    by spaces."""
     columns: dict[str, pa.Array] = {"point_id": to_arrow(np.arange(len(points), dtype=np.int32))}
+    axes = list(dict.fromkeys([*axes, *(points[0].axes if points else ())]))
     values: dict[str, list[Any]] = {axis: [] for axis in axes}
     found: dict[str, list[Any]] = {}  # by statistic
     orders: dict[tuple[str, ...], None] = {}

@@ -7,10 +7,10 @@ import os
 import shlex
 import sys
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,10 @@ from manyscale.runner.run.sweeps.point_units import Points, is_alone
 from manyscale.runner.run.sweeps.resolved import resolved_point, resolved_study
 from manyscale.runner.run.sweeps.summaries import Summaries, Summary
 from manyscale.runner.run.sweeps.sweep_runs import SweepRun
+from manyscale.runner.run.sweeps.workloads import digest
 from manyscale.runner.storage import address, mirror
 from manyscale.runner.storage.publishing import published
-from manyscale.runner.study import Study, Sweep, parse_study, point_place
+from manyscale.runner.study import Study, Sweep, parse_study
 from manyscale.runner.study.traces import read_workload, with_shipped
 
 FILES_OF_PACKED_POINT = 2
@@ -89,18 +90,6 @@ class Run:
     host: Mapping[str, float] = field(default_factory=dict)
 
 
-def prepare_points(
-    points: Iterable[tuple[Mapping[str, Any], Study]], place: str, beside: Path | None, workload: Workload
-) -> Iterator[pipeline.Point]:
-    """Resolve what each point names. Raises UserError that names the study and the point."""
-    shared = SweepShared()
-    for axes, study in points:
-        try:
-            yield pipeline.prepare(axes, study, workload, beside, shared)
-        except UserError as error:
-            raise placed(error, point_place(place, axes)) from None
-
-
 def workload_of(study: Study, place: str, cache: Path) -> Workload:
     """The workload that a study names. Raises UserError, with ``place`` for keys of the study that are wrong."""
     try:
@@ -130,11 +119,11 @@ class _Asked:
 
     @property
     def name(self) -> str:
-        return self.study.name or self.workload.name
+        return self.study.name or (self.study.workload.path if self.sweep.has_shapes else self.workload.name)
 
-    @property
+    @cached_property
     def inputs(self) -> dict[str, str]:
-        return {self.study.workload.path: self.workload.digest}
+        return {self.study.workload.path: digest(self.sweep, self.study, self.workload, self.shared)}
 
     @property
     def cache(self) -> Path:
@@ -210,8 +199,8 @@ def _run_sweep(asked: _Asked) -> Run:
     packs = number > point_files.MOST_WHOLE
     shows = Shown(options.report and options.point_traces and not packs, False, options.self_contained, options.traces)
     points = asked.points(shows)
-    summaries = Summaries(sweep, asked.name, asked.workload.num_ranks)
-    resolved = resolved_study(study, asked.workload, asked.shared)
+    summaries = Summaries(sweep, asked.name)
+    resolved = resolved_study(study, asked.name, asked.shared)
     stamp = _stamp(resolved, asked.inputs, points)
     is_new = options.output is None or not os.path.exists(options.output)
     before: FinishedPoints | None = None
@@ -223,7 +212,8 @@ def _run_sweep(asked: _Asked) -> Run:
             summaries.add(point.index, point.target, stats)
             admit(summaries[point.index].notes, asked.accept, strict=options.strict)
     known = before.known if before is not None else {}
-    wanted = range(number) if not packs else sweep.first_with_each_value()[:MOST_CHECKED]
+    few = packs or sweep.has_shapes  # shapes were looked at when they were counted
+    wanted = range(number) if not few else sweep.first_with_each_value()[:MOST_CHECKED]
     checked = {index: points.prepare(index) for index in wanted if index not in known}
     chosen = "local" if options.executor == "auto" else options.executor
     if checked:

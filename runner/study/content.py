@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import yaml
 
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.study import what_if
+from manyscale.runner.study import shapes, what_if
 from manyscale.runner.study.schema import Study, parse_study
 
 MOST_POINTS: Final = 10_000  # of a sweep, unless more are wanted
@@ -89,9 +91,10 @@ def load_study_content(path: Path) -> Any:
         content["mapping"] = {**mapping, "placement": placement}
     if isinstance(content.get("target"), str):
         content["target"] = _beside(path, content["target"], TARGET_SUFFIXES)
-    if isinstance(content.get("sweep"), dict) and isinstance(content["sweep"].get("target"), list):
-        targets = [_beside(path, target, TARGET_SUFFIXES) for target in content["sweep"]["target"]]
-        content["sweep"] = {**content["sweep"], "target": targets}
+    for axis in ("target", f"{shapes.PREFIX}target"):
+        if isinstance(content.get("sweep"), dict) and isinstance(content["sweep"].get(axis), list):
+            targets = [_beside(path, target, TARGET_SUFFIXES) for target in content["sweep"][axis]]
+            content["sweep"] = {**content["sweep"], axis: targets}
     return content
 
 
@@ -115,15 +118,26 @@ def _beside(study: Path, given: Any, suffix: str | tuple[str, ...] = "") -> Any:
 
 def num_points(study: Study, place: str, yes: bool = False) -> int:
     """How many points a study has. Raises UserError for more than MOST_POINTS, unless the answer is ``yes``."""
+    possible = _shapes(study, place)
     number = math.prod(map(len, study.sweep.values()))
+    if possible is not None:
+        number = number // possible.possible.size * int(possible.possible.sum())
     if number > MOST_POINTS and not yes:
         raise UserError(f"{place}: the sweep has {number:,} points, over {MOST_POINTS:,}; say --yes if they are wanted")
     return number
 
 
+def _shapes(study: Study, place: str) -> shapes.Shapes | None:
+    """Of a sweep over what is synthesised; None of any other."""
+    if study.workload.synthesise is None or not any(map(shapes.is_shape, study.sweep)):
+        return None
+    return shapes.shapes(study.workload.synthesise.model_dump(exclude_unset=True), study.sweep, place)
+
+
 class Sweep:
     """The points of a study's content by their numbers, the last axis fastest; without a sweep one point with no
-    values. No more is held than the content. Raises UserError for too many, unless the answer is ``yes``."""
+    values. No more is held than the content, and which points there are where some combinations of values cannot be.
+    ``notes``: how many these are. Raises UserError for too many, unless the answer is ``yes``."""
 
     def __init__(self, content: dict[str, Any], place: str, yes: bool = False) -> None:
         study = parse_study(content, place)
@@ -131,35 +145,60 @@ class Sweep:
         self._base = {key: value for key, value in content.items() if key not in ("sweep", what_if.AXIS)}
         self.place = place
         self.axes: Mapping[str, Sequence[Any]] = study.sweep
+        possible = _shapes(study, place)
+        self.notes: Sequence[Note] = () if possible is None else possible.notes
+        self._points = None if possible is None else possible.points(self.axes)
+        self._synthesis = None if possible is None else self._base["workload"]["synthesise"]
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether points differ in what is synthesised."""
+        return self._points is not None
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of ``values``: the axes, and what follows from them."""
+        return list(self.values(0))
 
     def __len__(self) -> int:
         return self._number
 
     def values(self, index: int) -> dict[str, Any]:
-        """Values of the axes at a point."""
+        """Values of the axes at a point; of shapes on a number of GPUs with data parallelism, which follows."""
         chosen = []
+        rest = index if self._points is None else int(self._points[index])
         for axis in reversed(list(self.axes.values())):
-            index, position = divmod(index, len(axis))
+            rest, position = divmod(rest, len(axis))
             chosen.append(axis[position])
-        return dict(zip(self.axes, reversed(chosen), strict=True))
+        found = dict(zip(self.axes, reversed(chosen), strict=True))
+        return found if self._synthesis is None else found | shapes.derived_copies(self._synthesis, found)
 
     def study(self, index: int) -> Study:
         """The study of a point. Raises UserError that names the point."""
         point, chosen = self._base, self.values(index)
-        for key, value in chosen.items():
+        for key in self.axes:
             try:
+                value = chosen[key]
                 point = apply_what_if(point, value) if key == what_if.AXIS else assign(point, key, value)
             except UserError as error:
                 raise UserError(f"{self.place}: sweep: {error}") from None
         return parse_study(point, point_place(self.place, chosen))
 
+    def shape(self, index: int) -> tuple[Any, ...]:
+        """What tells what is synthesised at a point from that at others."""
+        return tuple(repr(value) for key, value in self.values(index).items() if shapes.is_shape(key))
+
     def first_with_each_value(self) -> list[int]:
         """Numbers of the points that are the first ones with some value of some axis, the first point among them: what
-        is wrong with a value alone shows in these."""
-        found, stride = {0}, self._number
-        for axis in self.axes.values():
+        is wrong with a value alone shows in these. All shapes are right, and of these there is the first alone."""
+        found, stride = {0}, math.prod(map(len, self.axes.values()))
+        for name, axis in self.axes.items():
             stride //= len(axis)
-            found.update(range(0, stride * len(axis), stride))
+            if self._points is None:
+                found.update(range(0, stride * len(axis), stride))
+            elif not shapes.is_shape(name):
+                firsts = np.unique(self._points // stride % len(axis), return_index=True)[1]
+                found.update(firsts.tolist())
         return sorted(found)
 
 

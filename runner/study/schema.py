@@ -12,7 +12,7 @@ from manyscale.models.workload.parameters import Count, Strict
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import wrong_key
 from manyscale.runner.registry import lookup, names
-from manyscale.runner.study import what_if
+from manyscale.runner.study import shapes, what_if
 from manyscale.runner.study.mapping import IpcCorrection, Mapping_, PositiveFloat
 from manyscale.runner.study.samplers import LEVELS, rules_of, sampler_named
 from manyscale.runner.study.workload import WorkloadChoice
@@ -181,6 +181,33 @@ class Study(_Keys):
         others = [text for text in asked if text != what_if.BASE]
         return {**rest, "sweep": {**sweep, what_if.AXIS: [what_if.BASE, *others]}} if others else rest
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_shape(cls, content: Any) -> Any:
+        """What is synthesised has the first shape of the sweep: without the sweep's values it may be none."""
+        sweep = content.get("sweep") if isinstance(content, dict) else None
+        workload = content.get("workload") if isinstance(content, dict) else None
+        if isinstance(workload, WorkloadChoice):
+            workload = workload.model_dump(exclude_unset=True)
+        base = workload.get("synthesise") if isinstance(workload, dict) else None
+        if not isinstance(sweep, dict) or not isinstance(workload, dict) or not isinstance(base, dict):
+            return content
+        lists = {key: values for key, values in sweep.items() if isinstance(values, list) and values}
+        if not any(isinstance(key, str) and shapes.is_shape(key) for key in lists):
+            return content
+        return {**content, "workload": {**workload, "synthesise": shapes.first_shape(base, lists)}}
+
+    @model_validator(mode="after")
+    def _synthesis_has_shapes(self) -> Study:
+        wrong = next((key for key in self.sweep if shapes.is_shape(key)), None)
+        if wrong is not None and self.workload.synthesise is None:
+            raise ValueError(f"sweep: {wrong!r} is a key of a step that is made, and workload.synthesise makes none")
+        if wrong is not None and self.workload.beside:
+            raise ValueError(
+                f"sweep: {wrong!r}: jobs that share a machine have a shape each; run a study for each value"
+            )
+        return self
+
     @model_validator(mode="after")
     def _one_ratio(self) -> Study:
         if self.model.cpu != "burst" and self.model.cpu in names("phase-times") and self.cpu_ratio != 1:
@@ -217,7 +244,7 @@ class Study(_Keys):
     @classmethod
     def _sweepable(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
         for key in value:
-            if key.partition(".")[0] in ("schema", "name", "workload", "sweep"):
+            if key.partition(".")[0] in ("schema", "name", "workload", "sweep") and not shapes.is_shape(key):
                 raise ValueError(f"{key!r} is the same for all points of a sweep; run a study for each value")
         for text in value.get(what_if.AXIS, ()):
             try:

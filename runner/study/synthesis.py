@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 from manyscale.models.gpu.capacity import exceeded
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Machine
-from manyscale.models.transformer.memory import Memory, memory
+from manyscale.models.transformer.memory import fullest, memory
 from manyscale.models.transformer.shape import Transformer
 from manyscale.models.transformer.step import workload
 from manyscale.models.transformer.times import Framework
@@ -16,16 +17,16 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.limits import memory_bytes
-from manyscale.runner.study.targets import build_machine, machine_file
+from manyscale.runner.study.targets import MachineFile, build_machine, machine_file
 from manyscale.runner.study.workload import Synthesis
 
 _last: Final[dict[tuple[Synthesis, str], Workload]] = {}  # by what the machine's file holds
 
 
-def synthesised(choice: Synthesis) -> Workload:
-    """The workload; the last one is kept. Raises UserError, one line, if its GPUs are not known, or it
-    does not fit into memory."""
-    place, content = machine_file(choice.target, None)
+def synthesised(choice: Synthesis, machine: Callable[[str], MachineFile] | None = None) -> Workload:
+    """The workload; the last one is kept. ``machine``: in place of ``machine_file``, for whoever knows what the files
+    hold. Raises UserError, one line, if its GPUs are not known, or it does not fit into memory."""
+    place, content = machine(choice.target) if machine is not None else machine_file(choice.target, None)
     key = choice, json.dumps(content, sort_keys=True, default=str)
     made = _last.get(key)
     if made is None:
@@ -39,7 +40,7 @@ def _made(choice: Synthesis, place: str, content: dict[str, Any]) -> Workload:
     machine = build_machine(content, place)
     gpu = _gpu(machine, place)
     names = gpu.names or (machine.name,)
-    step = Transformer.model_validate(choice.model_dump(include=set(Transformer.model_fields)))
+    step = Transformer.model_validate({name: getattr(choice, name) for name in Transformer.model_fields})
     try:
         return workload(step, gpu, names[0], Framework.of(machine.node), choice.rows, memory_bytes())
     except ValueError as error:
@@ -50,18 +51,11 @@ def _made(choice: Synthesis, place: str, content: dict[str, Any]) -> Workload:
         raise UserError(f"{step.ranks} ranks: the workload does not fit into memory; set fewer rows") from None
 
 
-def memory_of(choice: Synthesis) -> tuple[Memory, int]:
-    """What the fullest GPU keeps, and its stage: the first of several."""
-    needs = [memory(choice, stage) for stage in range(choice.pp)]
-    stage = max(range(choice.pp), key=lambda each: needs[each].total)
-    return needs[stage], stage
-
-
 def memory_note(choice: Synthesis) -> tuple[Note, ...]:
     """Where that is more than the GPUs of the step's target have."""
     place, content = machine_file(choice.target, None)
     gpu = _gpu(build_machine(content, place), place)
-    needed, stage = memory_of(choice)
+    needed, stage = fullest(choice)
     most = float("inf") if gpu.dram.size_bytes is None else gpu.dram.size_bytes
     stages = sum(memory(choice, each).total > most for each in range(choice.pp))
     return exceeded(needed.total, f"stage {stage}", stages * choice.tp * choice.dp, gpu)

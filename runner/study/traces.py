@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -37,15 +37,18 @@ Choice = TypeVar("Choice", bound=TraceChoice)
 READ_VERSION = 11  # raised when a reader's result changes
 
 
-def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
+def read_workload(
+    choice: WorkloadChoice, cache: Path | None = None, machine: Callable[[str], Any] | None = None
+) -> Workload:
     """The workload that a study names, repeated if it says so, or that of all its jobs. Raises UserError, one line, if
     it cannot be read.
 
-    A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
+    A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options. ``machine``: what
+    a step is synthesised for, by its name, for whoever knows what the files hold.
     """
     if choice.beside:
         return _joined(choice, cache)
-    return _read_job(choice, cache)
+    return _read_job(choice, cache, machine)
 
 
 def _joined(choice: WorkloadChoice, cache: Path | None) -> Workload:
@@ -62,8 +65,9 @@ def _joined(choice: WorkloadChoice, cache: Path | None) -> Workload:
         raise UserError(f"workload.beside: {error}") from None
 
 
-def _read_job(choice: TraceChoice, cache: Path | None) -> Workload:
-    workload, notes = without_polls(without_clocks(read_recorded(choice, cache)), keep=choice.polls == "keep")
+def _read_job(choice: TraceChoice, cache: Path | None, machine: Callable[[str], Any] | None = None) -> Workload:
+    recorded = read_recorded(choice, cache, machine)
+    workload, notes = without_polls(without_clocks(recorded), keep=choice.polls == "keep")
     workload = replace(workload, notes=(*workload.notes, *notes), is_checked=True) if notes else workload
     if choice.repeat is None:
         return workload
@@ -72,11 +76,13 @@ def _read_job(choice: TraceChoice, cache: Path | None) -> Workload:
     return repeat(workload, choice.repeat, choice.path)
 
 
-def read_recorded(choice: TraceChoice, cache: Path | None = None) -> Workload:
+def read_recorded(
+    choice: TraceChoice, cache: Path | None = None, machine: Callable[[str], Any] | None = None
+) -> Workload:
     """The same as its trace has it: once, what only polling did marked, and with what further clocks show of its
     phases, if none was chosen."""
     choice = located(choice)
-    workload = _timed(_read(choice, cache), choice)
+    workload = _timed(_read(choice, cache, machine), choice)
     return _with_region(with_phases(chosen_launches(workload, choice.launches or (), choice.path)))
 
 
@@ -105,11 +111,11 @@ def with_shipped(workload: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _read(choice: TraceChoice, cache: Path | None) -> Workload:
+def _read(choice: TraceChoice, cache: Path | None, machine: Callable[[str], Any] | None) -> Workload:
     if choice.synthesise is not None:
         from manyscale.runner.study.synthesis import synthesised
 
-        return synthesised(choice.synthesise)
+        return synthesised(choice.synthesise, machine)
     path = _expanded(choice.path)
     if not shipped.exists(path):
         raise UserError(

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from manyscale.models.transformer.shape import Transformer
+from manyscale.models.transformer.memory import fullest
+from manyscale.models.transformer.shape import ImpossibleShapeError, Transformer
 from manyscale.models.workload.parameters import Count, Quantity, Strict
-from manyscale.models.workload.quantities import parse_flop_rate, parse_time_ps
+from manyscale.models.workload.quantities import parse_bytes, parse_flop_rate, parse_time_ps
 from manyscale.runner.readers.options import ReadOptions
 
 
 def _flop_rate(text: object) -> object:
     parse_flop_rate(text)
+    return text
+
+
+def _size(text: object) -> object:
+    parse_bytes(text)
     return text
 
 
@@ -45,7 +60,8 @@ class Repeat(Strict):
 
 
 class Synthesis(Transformer):
-    """What is made, and the machine whose GPUs the kernels' times are of."""
+    """What is made, and the machine whose GPUs the kernels' times are of. With ``gpus`` alone, ``dp`` is what ``tp``
+    and ``pp`` leave of them, and not among the keys that are written."""
 
     model: Literal["transformer"] = "transformer"
     """The kind of model."""
@@ -55,6 +71,52 @@ class Synthesis(Transformer):
     rows: Count | None = None
     """The most operations of a rank: where they would be more, those of several layers are one, with their collectives.
     By default 2,000, more of few ranks."""
+    gpus: Count | None = None
+    """All GPUs: data parallelism is what tensor and pipeline parallelism leave of them, unless `dp` says so itself."""
+    gpu_memory: Annotated[str, BeforeValidator(_size), Quantity("size in B")] | None = None
+    """What a GPU may hold: a step that needs more is refused, and left out of a sweep. By default none is."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _spread(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        if not isinstance(value, Mapping) or value.get("gpus") is None or "dp" in value:
+            return handler(value)
+        copies = copies_of(value)
+        if copies is None:  # what is wrong with it the fields say
+            return handler(value)
+        found = handler({**value, "dp": copies})
+        found.__pydantic_fields_set__.discard("dp")
+        return found
+
+    @model_validator(mode="after")
+    def _fits(self) -> Synthesis:
+        if self.gpus is not None and self.ranks != self.gpus:
+            raise ImpossibleShapeError(f"gpus: {self.gpus} are not tp x pp x dp, {self.ranks}")
+        if self.gpu_memory is not None:
+            needs, stage = fullest(self)
+            if needs.total > parse_bytes(self.gpu_memory):
+                raise ImpossibleShapeError(
+                    f"gpu_memory: a GPU of stage {stage} needs {needs.total / 1e9:.1f} GB, of {self.gpu_memory}"
+                )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_follows(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        if self.gpus is not None and "dp" not in self.model_fields_set:
+            found.pop("dp", None)
+        return found
+
+
+def copies_of(keys: Mapping[str, Any]) -> int | None:
+    """Data parallelism by ``gpus``, ``tp`` and ``pp`` of a synthesis as it is written; None if these are no counts.
+    Raises ImpossibleShapeError."""
+    gpus, *parts = keys.get("gpus"), keys.get("tp", 1), keys.get("pp", 1)
+    if not all(type(each) is int and each > 0 for each in (gpus, *parts)):
+        return None
+    if gpus % math.prod(parts):
+        raise ImpossibleShapeError(f"gpus: {gpus} is no multiple of tp x pp, {math.prod(parts)}")
+    return int(gpus // math.prod(parts))
 
 
 class TraceChoice(Strict):

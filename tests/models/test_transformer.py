@@ -109,7 +109,7 @@ class TestShape:
             ({"interleaved": 2}, "interleaved: a pipeline of one stage"),
             ({"interleaved": 2, "pp": 2, "micro_batch": 16}, "interleaved: 1 micro batches are no multiple of pp, 2"),
             ({"zero": 3, "pp": 2}, "zero: stage 3 shards gradients"),
-            ({"sequence_parallel": True}, "sequence_parallel: tp, 1, must be above 1"),
+            ({"sequence_parallel": True, "tp": 8, "sequence": 100}, "sequence, 100, is no multiple of tp, 8"),
         ],
     )
     def test_what_does_not_divide_is_refused(self, keys, told):

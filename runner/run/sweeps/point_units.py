@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ import numpy as np
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import RunError, UserError, placed
 from manyscale.runner.notes import admit
-from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute
 from manyscale.runner.progress import telling
 from manyscale.runner.run import directory as rundir
@@ -34,6 +33,7 @@ from manyscale.runner.run.shown import Shown, kinds_among, num_records
 from manyscale.runner.run.store import Store
 from manyscale.runner.run.sweeps import point_files
 from manyscale.runner.run.sweeps.resolved import resolved_point
+from manyscale.runner.run.sweeps.workloads import of_point
 from manyscale.runner.storage import address, mirror, publishing
 from manyscale.runner.study import Sweep, point_place
 
@@ -47,13 +47,14 @@ MOST_PROGRAMS: Final = 4
 
 @dataclass(frozen=True)
 class Points:
-    """What all points of a sweep have in common, as workers get it. ``known``: what was read of files. ``directory``:
-    of the run, which a worker sees if its file ``token`` is there; ``claim``: the driver's to its address; ``units``:
-    address of the store; ``records``: of traces that earlier runs wrote. ``keeps``: results of all work units are kept,
-    however quickly they were made."""
+    """What all points of a sweep have in common, as workers get it. ``workload``: of all, or of the first shape, which
+    workers, who make that of each shape, do not get. ``known``: what was read of files. ``directory``: of the run,
+    which a worker sees if its file ``token`` is there; ``claim``: the driver's to its address; ``units``: address of
+    the store; ``records``: of traces that earlier runs wrote. ``keeps``: results of all work units are kept, however
+    quickly they were made."""
 
     sweep: Sweep
-    workload: Workload
+    workload: Workload | None
     beside: Path | None
     known: Mapping[Any, Any]
     accept: frozenset[str]
@@ -70,25 +71,21 @@ class Points:
     memory: dict[str, Any] = field(default_factory=dict, compare=False)  # of the worker
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": {}, "directory": address.absolute(self.directory)}
+        mine = {"memory": {}, "directory": address.absolute(self.directory)}
+        return {**self.__dict__, **mine, **({"workload": None} if self.sweep.has_shapes else {})}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, directory=address.located(state["directory"]))
-
-    @property
-    def shared(self) -> SweepShared:
-        if "shared" not in self.memory:
-            self.memory["shared"] = SweepShared(self.known)
-        found: SweepShared = self.memory["shared"]
-        return found
 
     def prepare(self, index: int) -> pipeline.Point:
         """A point, whose notes are admitted. Raises UserError that names the study and the point."""
         axes, study = self.sweep.values(index), self.sweep.study(index)
         try:
-            point = pipeline.prepare(axes, study, self.workload, self.beside, self.shared)
+            workload, shared = of_point(self.sweep, index, study, self.workload, self.memory, self.known)
+            point = pipeline.prepare(axes, study, workload, self.beside, shared)
         except UserError as error:
             raise placed(error, point_place(self.sweep.place, axes)) from None
+        point = replace(point, notes=[*point.notes, *self.sweep.notes]) if self.sweep.notes else point
         admit(point.notes, self.accept, strict=self.strict)
         return point
 
@@ -160,8 +157,11 @@ def _refused(index: int, error: UserError | RunError) -> dict[str, Any]:
 
 
 def is_alone(point: pipeline.Point) -> bool:
-    """Whether a point needs no work units but its ranks' and its replay."""
-    return not point.first_stages and point.source.coupling({}) is None
+    """Whether a point needs no work units but its ranks' and its replay, of GPUs, too, whose launches are timed."""
+    if point.first_stages:
+        return False
+    coupling = point.source.coupling({})
+    return coupling is None or (coupling.kind == "replay-devices" and coupling.refine is None)
 
 
 def written(

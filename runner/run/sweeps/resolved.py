@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from manyscale.models.workload import Workload
 from manyscale.runner.predict.phase_source import FILE, Case, SweepShared
 from manyscale.runner.storage.address import is_url
 from manyscale.runner.study import Study
 from manyscale.runner.study.targets import shipped_targets
 
 
-def resolved_study(study: Study, workload: Workload, shared: SweepShared) -> dict[str, Any]:
+def resolved_study(study: Study, name: str, shared: SweepShared) -> dict[str, Any]:
     """What ``resolved.yaml`` holds: it can be run again as it stands. Of a sweep; a point is ``resolved_point``."""
     filled = study.model_dump(mode="json", by_alias=True)
-    filled["name"] = study.name or workload.name
+    filled["name"] = study.name or name
     jobs = zip(
         (study.workload, *study.workload.beside), (filled["workload"], *filled["workload"]["beside"]), strict=True
     )
@@ -33,7 +32,7 @@ def resolved_study(study: Study, workload: Workload, shared: SweepShared) -> dic
 
 def resolved_point(case: Case) -> dict[str, Any]:
     """The same of one point, its machine in full."""
-    return resolved_study(case.study, case.workload, case.shared) | {"target": dict(case.machine_content)}
+    return resolved_study(case.study, case.workload.name, case.shared) | {"target": dict(case.machine_content)}
 
 
 def _absolute(path: str, shared: SweepShared) -> str:

@@ -62,8 +62,8 @@ class _Kept(NamedTuple):
 class Summaries(Sequence[Summary]):
     """The points of a sweep in their order, each as its ``stats.json`` has it: some 2 KB a point."""
 
-    def __init__(self, sweep: Sweep, name: str, num_ranks: int) -> None:
-        self._sweep, self._name, self._num_ranks = sweep, name, num_ranks
+    def __init__(self, sweep: Sweep, name: str) -> None:
+        self._sweep, self._name = sweep, name
         self._kept: list[_Kept | None] = [None] * len(sweep)
         self._described: dict[Any, _Described] = {}
         self._notes: dict[str, tuple[Note, ...]] = {}
@@ -93,4 +93,5 @@ class Summaries(Sequence[Summary]):
         point, number = self._kept[index], range(len(self))[index]
         assert point is not None, "asked for before the sweep has ended"
         figures = _Figures(point.of, point.values, point.intervals)
-        return Summary(self._name, point.target, self._num_ranks, self._sweep.values(number), figures, point.notes)
+        num_ranks = int(figures["application.ranks"].value)
+        return Summary(self._name, point.target, num_ranks, self._sweep.values(number), figures, point.notes)

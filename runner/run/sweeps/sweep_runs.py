@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import Any, Final, TypeVar
 
-from manyscale.models.workload import Workload
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, unit_key
 from manyscale.runner.progress import Progress
@@ -69,14 +68,26 @@ class SweepRun:
 
     def windows(self, missing: Iterable[int], number: int) -> Iterator[list[WorkUnit]]:
         """Units of the points that are missing, ``number`` of them, as many at a time as are given out together."""
-        size = points_of_unit(self.points.workload, number)
-        for window in _batches(_batches(missing, size), UNITS_AT_ONCE):
+        size = points_of_unit(self._operations, number)
+        units = (some for mine in self._with_one_workload(missing) for some in _batches(mine, size))
+        for window in _batches(units, UNITS_AT_ONCE):
             yield [self._unit(indices) for indices in window]
+
+    @property
+    def _operations(self) -> int:
+        """Of a point; of shapes, of the first one."""
+        assert self.points.workload is not None
+        return self.points.workload.num_operations
+
+    def _with_one_workload(self, indices: Iterable[int]) -> Iterator[Iterable[int]]:
+        """Points in order, apart where their workloads differ."""
+        sweep = self.points.sweep
+        return (mine for _, mine in groupby(indices, sweep.shape)) if sweep.has_shapes else iter([indices])
 
     def _unit(self, indices: tuple[int, ...], *, assembles: bool = False) -> WorkUnit:
         parameters: dict[str, Any] = {"indices": list(indices)} | ({ASSEMBLE: True} if assembles else {})
         key = unit_key(KIND, VERSION, parameters, [self.stamp], seed=0)
-        weight = len(indices) * (3 * self.points.workload.num_operations + POINT_OPERATIONS)
+        weight = len(indices) * (3 * self._operations + POINT_OPERATIONS)
         return WorkUnit(key, KIND, parameters, {INPUT: INPUT}, weight, is_kept=False)
 
     def _predict_in_units(self, units: list[WorkUnit]) -> list[int]:
@@ -100,7 +111,8 @@ class SweepRun:
         return left
 
     def _predict_here(self, indices: Iterable[int]) -> None:
-        for some in _batches(indices, POINTS_AT_ONCE):
+        alike = self._with_one_workload(indices)
+        for some in (some for mine in alike for some in _batches(mine, POINTS_AT_ONCE)):
             ready = [self._ready(index) for index in some]
             for index, simulated in self._assembled_elsewhere(some, pipeline.simulate(ready, self.execution)):
                 entry, arrays = written(self.points, index, simulated, self.execution)
@@ -150,9 +162,9 @@ class SweepRun:
                 written(self.points, index, simulated, self.execution)
 
 
-def points_of_unit(workload: Workload, number: int) -> int:
-    """How many of a sweep's ``number`` points a unit takes."""
-    seconds = 3 * workload.num_operations / OPERATIONS_PER_SECOND
+def points_of_unit(operations: int, number: int) -> int:
+    """How many of a sweep's ``number`` points, of so many operations each, a unit takes."""
+    seconds = 3 * operations / OPERATIONS_PER_SECOND
     return max(1, min(MOST_POINTS_OF_UNIT, int(UNIT_SECONDS / seconds), number // LEAST_UNITS))
 
 

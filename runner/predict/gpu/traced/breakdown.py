@@ -281,7 +281,10 @@ def _of_steps(workload: Workload, end_ps: np.ndarray, peak_flops_per_s: float | 
             whole, "s", "mean", "from the first rank's begin to the last rank's end, mean over steps"
         ),
     }
-    flops = workload.column("trained_models", "flops")
+    flops, tokens = (workload.column("trained_models", name) for name in ("flops", "tokens"))
+    if len(tokens) and whole:
+        text = "tokens that all GPUs train in a second"
+        figures["step.tokens_per_second"] = Statistic(float(tokens.sum()) / whole, "1/s", "ratio", text)
     if len(flops) and peak_flops_per_s and whole:
         share = float(flops.sum()) / (peak_flops_per_s * workload.num_ranks * whole)
         text = "floating-point operations that the model asks for, over what the GPUs' data sheets give as peak (MFU)"
