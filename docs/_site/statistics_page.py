@@ -36,6 +36,7 @@ _TITLES: Final = {
     "intervals": "Programs from their intervals", "gpu": "GPUs", "sampling": "Sampling", "memory": "Memory profiles",
     "size": "Predictions at other input sizes", "notes": "Notes",
     "step": "Steps of training", "step_path": "The critical path of steps", "group": "Groups of GPUs in a step",
+    "job": "Jobs that share a machine",
     "nccl": "Collectives of NCCL, where their times were traced",
     "cores": "Cores, where two runs are compared", "critical_path": "The critical path, where two runs are compared",
 }  # fmt: skip

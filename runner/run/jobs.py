@@ -53,9 +53,9 @@ def statistics(workload: Workload, arrays: Mapping[str, np.ndarray], steps: pa.T
         rank_end_ps = np.zeros(workload.num_ranks, np.int64)
         np.maximum.at(rank_end_ps, workload.column("operations", "rank"), arrays["end_ps"])
     for job in jobs_of(workload):
-        key, text = f"job.{job.number}", f"job {job.number} ({job.name}, {job.ranks.stop - job.ranks.start} ranks)"
+        number, text = job.number, f"job {job.number} ({job.name}, {job.ranks.stop - job.ranks.start} ranks)"
         last = int(rank_end_ps[job.ranks].max())
-        found[f"{key}.time"] = Statistic(
+        found[f"job.{number}.time"] = Statistic(
             last / PS_PER_SECOND, "s", "mean", f"{text}: from the begin of the run until its last rank has ended"
         )
         if steps is None:
@@ -64,8 +64,9 @@ def statistics(workload: Workload, arrays: Mapping[str, np.ndarray], steps: pa.T
         mine = (rank >= job.ranks.start) & (rank < job.ranks.stop)
         if mine.any():
             took = float((end - start)[mine].mean()) / PS_PER_SECOND
-            what = f"{text}: time of a step, mean over ranks and steps"
-            found[f"{key}.step_time"] = Statistic(took, "s", "mean", what)
+            found[f"job.{number}.step_time"] = Statistic(
+                took, "s", "mean", f"{text}: time of a step, mean over ranks and steps"
+            )
     return found
 
 
