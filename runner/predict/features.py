@@ -35,6 +35,7 @@ from manyscale.runner.study.targets import shipped_content
 
 _OF_READERS: Final = ("flop_rate", "time_unit", "application")  # options that some readers take (OPTIONS there)
 _COPIES: Final = (int(GpuOperationKind.copy_to_device), int(GpuOperationKind.copy_to_host))
+_UNREAD: Final = "plays no part: nothing that the run does reads it"
 _NO_SETTING: Final = ("schema", "name", "description", "sources")
 
 
@@ -281,9 +282,11 @@ def setting_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) -
             notes.append(informs("setting-without-effect", f"plays no part: {why}", f"target.{key}"))
     many = {MANY_RANKS} if case.workload.num_ranks > MOST_RANKS_IN_TRACES else set()
     for name, block in case.study:
+        for key in block.unread(found) if hasattr(block, "unread") else ():
+            notes.append(informs("setting-without-effect", _UNREAD, f"{name}.{key}"))
         is_used = getattr(block, "is_used", None)
         if is_used is not None and block != type(block)() and not is_used(case.study, {*found, *many}):
-            notes.append(informs("setting-without-effect", "plays no part: nothing that the run does reads it", name))
+            notes.append(informs("setting-without-effect", _UNREAD, name))
     notes += [
         informs("setting-without-effect", "plays no part: the trace's format does not leave it open", name)
         for name in _unused_of_reader(case)
@@ -292,6 +295,24 @@ def setting_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) -
         text = f"plays no part: model cpu: {case.study.model.cpu} simulates no cores"
         notes.append(informs("setting-without-effect", text, "workload.detail"))
     return notes
+
+
+def why_unused(case: Case, keys: Sequence[str], found: Mapping[str, int], *, has_launches: bool) -> str:
+    """Why none of some keys of the study plays a part; "" if one does, or if one might."""
+    used, why = list(domains(case, has_launches=has_launches)), ""
+    for key in keys:
+        name, _, rest = key.partition(".")
+        block = getattr(case.study, name, None)
+        if name == "target":
+            why = _why_unused(rest, used, found)
+        elif block is not None and hasattr(block, "unread"):
+            why = _UNREAD if rest.partition(".")[0] in block.unread(found) else ""
+        else:
+            return ""
+        if not why:
+            return ""
+        why = f"{key} {why if why == _UNREAD else f'plays no part: {why}'}"
+    return why
 
 
 def _unused_of_reader(case: Case) -> list[str]:

@@ -41,7 +41,7 @@ from manyscale.runner.predict.placement import placed
 from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup
-from manyscale.runner.run import critical_path, jobs, links, point_notes, results, rounds
+from manyscale.runner.run import critical_path, jobs, links, point_notes, results, rounds, what_if_notes
 from manyscale.runner.run.burst_units import burst_units, key_of_ranks, phase_digests, phase_inputs, times_of_phases
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.study import Study, what_if
@@ -78,6 +78,8 @@ def prepare(
     axes: Mapping[str, Any], study: Study, workload: Workload, beside: Path | None, shared: SweepShared
 ) -> Point:
     """Resolve everything that a point names. ``shared``: of all points of the sweep. Raises UserError."""
+    asked = str(axes.get(what_if.AXIS, what_if.BASE))
+    what_if_notes.refuse(asked, workload, study.workload.path)
     machine, content = shared.recently(
         ("target", repr(study.target), "mapping" in study.model_fields_set, study.model.network),
         lambda: _target(study, beside, shared),
@@ -89,9 +91,7 @@ def prepare(
     study.options(TimelineChoice).check_ranks(workload.num_ranks)
     node, sharing = placed(case)
     source = phase_source(case)
-    asks_what_if = axes.get(what_if.AXIS, what_if.BASE) != what_if.BASE
-    notes = [*workload.notes, *point_notes.before(case, node, source, of_settings=not asks_what_if),
-             *jobs.notes_before(case, node)]  # fmt: skip
+    notes = [*workload.notes, *point_notes.before(case, node, source, asked), *jobs.notes_before(case, node)]
     try:
         storage = storage_times(workload, machine.storage, node)
     except ValueError as error:

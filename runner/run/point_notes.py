@@ -11,12 +11,14 @@ from manyscale.runner.predict.features import domain_notes, found_features, sett
 from manyscale.runner.predict.gpu.untimed import untimed_notes
 from manyscale.runner.predict.phase_source import Case, CoreUse, PhaseSource
 from manyscale.runner.predict.statistic import Statistic
+from manyscale.runner.run import what_if_notes
+from manyscale.runner.study.what_if import BASE
 from manyscale.sampling.plan import Plan
 
 
-def before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, of_settings: bool) -> list[Note]:
-    """What is known before anything is simulated: what the models leave out, and if the user made the settings, those
-    of no effect."""
+def before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, asked: str) -> list[Note]:
+    """What is known before anything is simulated: what the models leave out, and settings of no effect; of a what-if
+    (``asked``), which is no setting of the user's, whether all of it has none."""
     launches = source.launches
     found = found_features(case, node_of_rank, launches)
     has_launches = launches is not None or "traced-kernels" in found
@@ -24,7 +26,11 @@ def before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, of_sett
         *([] if launches is None or launches is case.traced else launches.notes),
         *domain_notes(case, found, has_launches=has_launches),
         *([] if launches is None else untimed_notes(case, launches)),
-        *(setting_notes(case, found, has_launches=has_launches) if of_settings else ()),
+        *(
+            setting_notes(case, found, has_launches=has_launches)
+            if asked == BASE
+            else what_if_notes.of_point(case, asked, found, has_launches=has_launches)
+        ),
     ]
 
 

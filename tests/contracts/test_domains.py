@@ -426,7 +426,7 @@ def test_blocks_of_options_that_play_no_part(write_trace):
         taskpoint={"history": 4}, tbpoint={"launches": {"threshold": 0.5}}, detailed={"caches": "cold"},
         timeline={"ranks": [0]},
     )  # fmt: skip
-    assert set(found) == {"amm", "gpu", "runtime", "taskpoint", "tbpoint", "detailed", "timeline"}
+    assert set(found) == {"amm", "gpu.caches", "runtime", "taskpoint", "tbpoint", "detailed", "timeline"}
     assert not settings(workload, "crossbar256")
 
 

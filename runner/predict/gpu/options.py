@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from manyscale.models.workload.parameters import Count, Strict
 
 Rank = Annotated[int, Field(ge=0)]
 Factor = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+_OF_STEPS: Final = {"collectives", "skew", "slower"}  # keys of runs whose kernels have times
 
 
 class GpuChoice(Strict):
@@ -48,6 +49,9 @@ class GpuChoice(Strict):
     representative: Literal["clustering", "max", "min"] = "clustering"
     """How GPUMech's representative warp is chosen."""
 
-    def is_used(self, study: Any, features: Collection[str]) -> bool:
-        """Whether a run with these features reads it."""
-        return "launches" in features or "traced-kernels" in features
+    def unread(self, features: Collection[str]) -> list[str]:
+        """Keys with another value than by default that no run with these features reads."""
+        read = {"mps"} if {"launches", "traced-kernels"} & set(features) else set()
+        read |= _OF_STEPS if "traced-kernels" in features else set()
+        read |= set(type(self).model_fields) - _OF_STEPS if "launches" in features else set()
+        return [name for name, value in type(self)() if getattr(self, name) != value and name not in read]

@@ -204,9 +204,10 @@ class TracedSource(PhaseSource):
     def _collectives(self) -> StreamCollectives:
         def make() -> StreamCollectives:
             _, duration = traced_columns(self._workload)
-            return stream_collectives(self._workload, self._given, duration, by_model=self._has_nccl)
+            return stream_collectives(self._workload, self._given, duration, by_model=by_model)
 
-        return self._case.shared.once(("collectives on streams", *self._place), make)
+        by_model = self._has_nccl or self._choice.collectives == "free"
+        return self._case.shared.once(("collectives on streams", str(by_model), *self._place), make)
 
     @property
     def _on_streams(self) -> np.ndarray:
