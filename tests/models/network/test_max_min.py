@@ -193,7 +193,7 @@ def instances(draw: st.DrawFn) -> tuple[list[float], list[Flow]]:
 
 
 @pytest.mark.property
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(instances())
 def test_rates_are_those_of_progressive_filling(instance: tuple[list[float], list[Flow]]) -> None:
     capacity, flows = instance
@@ -221,7 +221,7 @@ class Course:
 
 
 @pytest.mark.property
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(instances(), st.lists(st.floats(0.0, 2.0), min_size=16, max_size=16))
 def test_starts_and_ends_in_any_order(instance: tuple[list[float], list[Flow]], gaps: list[float]) -> None:
     """Flows start one after another; each ends when the textbook says, with the rates it says at every event."""
