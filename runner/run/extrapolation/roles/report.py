@@ -55,7 +55,8 @@ def notes(found: Scaled) -> tuple[Note, ...]:
             said.append(changes("pipeline-grown", text, errs=Errs.long))
     ratio = np.unique(found.optimiser[np.unique(sources.rank)])
     if ratio[0] < 1.0:
-        text = f"kernels of optimisers work on shards: they take {ratio[0]:.4g} of their traced time"
+        shares = f"{ratio[0]:.4g}" + (f" to {ratio[-1]:.4g}" if len(ratio) > 1 else "")
+        text = f"kernels of optimisers work on shards: they take {shares} of their traced time"
         said.append(informs("optimiser-sharded", text))
     if found.traced.names != layout.names and _order(found.traced) != _order(layout):
         text = f"the trace's ranks are laid out as {found.traced}, those of the workload as {layout}"

@@ -67,7 +67,7 @@ def tables(grid: Grid) -> dict[str, pa.Table]:
     """All tables of the new workload."""
     found = {
         "regions": grid.workload.tables["regions"],
-        "kernels": _kernels(grid),
+        "kernels": _kernels(grid)[0],
         "communicators": _communicators(grid),
         "groups": _groups(grid),
         "trained_models": _trained_models(grid),
@@ -131,20 +131,25 @@ def _taken(
     return to_arrow(values[rows])
 
 
-def _kernels(grid: Grid) -> pa.Table:
-    """As traced, but what sharded optimisers do in one execution is less."""
+def _kernels(grid: Grid) -> tuple[pa.Table, np.ndarray]:
+    """As traced, but what optimisers do in one execution is less where they are sharded; int32[traced ranks, kernels],
+    the row of each kernel: where ranks share unlike parts, each part is a kernel of its own."""
     table = grid.workload.tables["kernels"]
-    ratio = np.unique(grid.optimiser[np.unique(grid.sources.rank)])
-    if not table.num_rows or len(ratio) != 1 or ratio[0] == 1.0:
-        return table
-    is_optimiser = to_numpy(table.column("kernel_class")) == int(KernelClass.optimiser)
+    parts, part = np.unique(grid.optimiser, return_inverse=True)
+    updates = np.flatnonzero(to_numpy(table.column("kernel_class")) == int(KernelClass.optimiser))
+    row = np.tile(np.arange(table.num_rows, dtype=np.int32), (len(parts), 1))
+    if not len(updates) or parts[0] == 1.0:
+        return table, row[part]
+    every, ratio = np.arange(table.num_rows), np.ones(table.num_rows)
+    ratio[updates] = parts[0]
+    for number in range(1, len(parts)):
+        row[number, updates] = len(every) + np.arange(len(updates))
+        every, ratio = np.append(every, updates), np.append(ratio, np.full(len(updates), parts[number]))
+    table = table.take(every)
     for name in ("flops", "bytes"):
-        values = to_numpy(table.column(name))
         at = table.schema.get_field_index(name)
-        table = table.set_column(
-            at, table.schema.field(at), to_arrow(np.where(is_optimiser, values * ratio[0], values))
-        )
-    return table
+        table = table.set_column(at, table.schema.field(at), to_arrow(to_numpy(table.column(name)) * ratio))
+    return table, row[part]
 
 
 def _trained_models(grid: Grid) -> pa.Table:
@@ -218,7 +223,11 @@ def _gpu_operations(grid: Grid) -> pa.Table:
     duration[communicates & is_collective & ~grid.keeps_time[family]] = -1
     made = _scaled(duration, (duration > 0) & ~communicates, taken, grid.gpu)
     _forget_moved(grid, taken, np.flatnonzero(communicates & ~is_collective), row, made)
-    return _table("gpu_operations", workload.tables["gpu_operations"], taken, {"rank": taken.rank, "duration_ps": made})
+    replaced: dict[str, object] = {"rank": taken.rank, "duration_ps": made}
+    if workload.tables["kernels"].num_rows and len(np.unique(grid.optimiser)) > 1:
+        of_rank = np.where(kernel >= 0, _kernels(grid)[1][rank, np.maximum(kernel, 0)], -1)
+        replaced["kernel_id"] = of_rank[taken.row]
+    return _table("gpu_operations", workload.tables["gpu_operations"], taken, replaced)
 
 
 def _forget_moved(grid: Grid, taken: _Rows, messages: np.ndarray, row: np.ndarray, made: np.ndarray) -> None:

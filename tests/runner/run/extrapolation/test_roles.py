@@ -47,8 +47,8 @@ Sizes = Mapping[str, int]
 @dataclass
 class Step:
     """A step on groups of these sizes, the first of which varies fastest. ``cpu`` and ``gpu``: by rank, what times are
-    multiplied with; ``zero``: whether gradients are scattered; ``named``: whether groups have names; ``chief``: whether
-    data parallel rank 0 does more than the others."""
+    multiplied with; ``zero``: whether gradients are scattered, but in ``whole_stages``; ``named``: whether groups have
+    names; ``chief``: whether data parallel rank 0 does more than the others."""
 
     sizes: Sizes
     cpu: Mapping[int, float] = field(default_factory=dict)
@@ -57,6 +57,7 @@ class Step:
     named: bool = True
     chief: bool = False
     missing: tuple[int, ...] = ()
+    whole_stages: tuple[int, ...] = ()
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {level: [] for level in SCHEMAS})
 
     def workload(self) -> Workload:
@@ -137,7 +138,7 @@ class Step:
                      duration_ps=55)  # fmt: skip
         call(K.alltoallv, G.communication, bytes=ROUTED, communicator_id=group["dp"], duration_ps=333,
              send_counts=[ROUTED // dp] * dp, receive_counts=[ROUTED // dp] * dp)  # fmt: skip
-        if self.zero:
+        if self.zero and at["pp"] not in self.whole_stages:
             call(K.reduce_scatter, G.communication, bytes=4, receive_bytes=GRADIENT // dp, communicator_id=group["dp"],
                  duration_ps=888)  # fmt: skip
             kernel(1, SHARDED // dp)
@@ -186,6 +187,16 @@ def test_a_step_of_8_ranks_gives_that_of_64(zero: bool) -> None:
             assert without_times(made[level]) == without_times(own[level])
         else:
             assert made[level] == own[level], level
+
+
+def test_kernels_do_less_where_they_take_less() -> None:
+    """One stage scatters gradients among 16 in place of 2, the other one does not."""
+    made = grown(Step(EIGHT, whole_stages=(1,)).workload(), groups={"tp": 2, "dp": 16, "pp": 2})
+    kernel, took = (made.column("gpu_operations", name) for name in ("kernel_id", "duration_ps"))
+    updates = (kernel >= 0) & (made.column("kernels", "kernel_class")[kernel] == KernelClass.optimiser)
+    for name, traced in (("flops", 2.0**19), ("bytes", 2.0**23)):
+        parts = np.stack((made.column("kernels", name)[kernel[updates]], took[updates]))
+        assert np.unique(parts, axis=1).T.tolist() == [[traced / 8, SHARDED // 16], [traced, SHARDED]]
 
 
 def test_the_same_groups_give_the_same_step() -> None:
