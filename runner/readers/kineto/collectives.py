@@ -18,6 +18,8 @@ from manyscale.runner.readers.kineto.events import Args, number
 
 _K: Final = OperationKind
 UNKNOWN: Final = -1
+MOST_RANKS: Final = 1 << 24
+_MOST_ELEMENTS: Final = 1 << 44
 MESSAGES: Final = (_K.isend, _K.irecv)
 ROOTED: Final = (_K.bcast, _K.reduce, _K.gather, _K.scatter)
 # by names of collectives without "_", "_base", "_coalesced" and the like
@@ -41,7 +43,7 @@ _ELEMENT_BYTES: Final = {
     "float8e5m2": 1, "float8e4m3fnuz": 1, "float8e5m2fnuz": 1,
 }  # fmt: skip
 _KERNEL_NAME: Final = re.compile(r"(?:nccl|rccl|mscclc?)(?:Dev)?Kernel_([A-Za-z]+)")
-_BETWEEN: Final = re.compile(r"(send|recv)\s*(\d+)\s*(?:->|<-)\s*(\d+)")
+_BETWEEN: Final = re.compile(r"(send|recv)\s*(\d{1,9})\s*(?:->|<-)\s*(\d{1,9})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,22 @@ class Told:
     def bytes(self) -> int:
         """Of what is sent, or else received, where ``is_sized``."""
         return (self.sent if self.sent >= 0 else self.received) * self.element_bytes
+
+
+def bounded(told: Told) -> Told:
+    """Without numbers that cannot be: they are not told."""
+    numbers_of = ("sent", "received", "place", "own", "root", "peer", "size")
+    most = {"sent": _MOST_ELEMENTS, "received": _MOST_ELEMENTS}
+    wrong: dict[str, Any] = {
+        name: 0 if name == "size" else UNKNOWN for name in numbers_of
+        if not UNKNOWN <= getattr(told, name) <= most.get(name, MOST_RANKS)
+    }  # fmt: skip
+    for name in ("sends", "receives"):
+        if not all(0 <= each <= _MOST_ELEMENTS for each in getattr(told, name)):
+            wrong |= {"sends": (), "receives": (), "sent": UNKNOWN, "received": UNKNOWN}
+    if len(set(told.members)) < len(told.members) or not all(0 <= each < MOST_RANKS for each in told.members):
+        wrong["members"] = ()
+    return replace(told, **wrong) if wrong else told
 
 
 def kind_of(name: str) -> OperationKind | None:
@@ -115,13 +133,11 @@ def of_args(args: Args) -> Told | None:
         _members(args),
         max(number(args.group_size, 0), 0),
     )
+    place = number(args.place, UNKNOWN)
     if found.kind in MESSAGES:
-        return replace(
-            found,
-            peer=number(args.destination if found.kind == _K.isend else args.source, UNKNOWN),
-            place=number(args.place, UNKNOWN),
-        )
-    return replace(found, root=number(args.place, UNKNOWN)) if found.kind in ROOTED else found
+        peer = number(args.destination if found.kind == _K.isend else args.source, UNKNOWN)
+        found = replace(found, peer=peer, place=place)
+    return bounded(replace(found, root=place) if found.kind in ROOTED else found)
 
 
 def _members(args: Args) -> tuple[int, ...]:
@@ -131,7 +147,7 @@ def _members(args: Args) -> tuple[int, ...]:
     if listed and len(listed) == size:
         return listed
     first, stride = number(args.first_member, -1), number(args.member_stride, 0)
-    if first >= 0 and stride > 0 and size > 0:
+    if first >= 0 and stride > 0 and 0 < size <= MOST_RANKS:
         return tuple(range(first, first + stride * size, stride))
     return ()
 
@@ -161,7 +177,7 @@ def of_mark(name: str, args: Args | None) -> Told | None:
     if len(shapes) and isinstance(shapes[0], list) and len(kinds):
         sent, size = _elements(shapes), element_bytes(str(kinds[0]))
     own, place = (int(between[2]), int(between[3])) if between else (UNKNOWN, UNKNOWN)
-    return Told(kind, sent, UNKNOWN, size, place=place, own=own)
+    return bounded(Told(kind, sent, UNKNOWN, size, place=place, own=own))
 
 
 def _elements(shapes: Sequence[Any]) -> int:
@@ -178,7 +194,9 @@ def _elements(shapes: Sequence[Any]) -> int:
             continue
         product = 1
         for each in shape:
-            product *= number(each, 0)
+            product *= each if type(each) is int and each >= 0 else UNKNOWN
+        if product < 0 or UNKNOWN in shape:
+            return UNKNOWN
         total += product
     return total
 

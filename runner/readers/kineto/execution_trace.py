@@ -9,7 +9,16 @@ from typing import Any, Final
 import msgspec
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.kineto.collectives import MESSAGES, ROOTED, Told, element_bytes, kind_of, numbers
+from manyscale.runner.readers.kineto.collectives import (
+    MESSAGES,
+    MOST_RANKS,
+    ROOTED,
+    Told,
+    bounded,
+    element_bytes,
+    kind_of,
+    numbers,
+)
 from manyscale.runner.readers.kineto.events import Document, number
 
 _RECORD: Final = b"record_param_comms"
@@ -47,7 +56,7 @@ def collectives_of(document: Document, place: str) -> HostTrace:
                 f"{place}: a record of a collective is not as PyTorch writes it: {bytes(raw)[:80]!r}"
             ) from None
         if told is not None:
-            found.append((order, told))
+            found.append((order, bounded(told)))
     found.sort(key=lambda each: each[0])
     records.sort()
     calls = tuple((waits, of) for _, waits, of in records)
@@ -72,7 +81,8 @@ def _told(values: list[Any], outputs: list[Any], attributes: dict[str, Any]) -> 
         kind, sent, received, size, splits[0] if splits else (), splits[1] if len(splits) > 1 else (),
         str(group[0]) if group else str(values[2]) if at >= 3 else "",
         str(group[1]) if group and len(group) > 1 else "",
-        tuple(range(first, first + stride * members, stride)) if first >= 0 and stride > 0 and members > 0 else (),
+        tuple(range(first, first + stride * members, stride))
+        if first >= 0 and stride > 0 and 0 < members <= MOST_RANKS else (),
         max(members, 0), place=place if kind in MESSAGES else -1, root=place if kind in ROOTED else -1,
     )  # fmt: skip
     if "in_msg_nelems" in attributes:

@@ -14,7 +14,7 @@ from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.kineto.clocks import ONE_CLOCK_PS, aligned, clock_offsets
-from manyscale.runner.readers.kineto.collectives import numbers
+from manyscale.runner.readers.kineto.collectives import MOST_RANKS, numbers
 from manyscale.runner.readers.kineto.events import decoded
 from manyscale.runner.readers.kineto.files import contents, is_trace
 from manyscale.runner.readers.kineto.given import COMPLETES, Rows
@@ -31,7 +31,6 @@ from manyscale.runner.readers.kineto.trace import Trace, trace_of
 NAME: Final = "kineto"
 _G: Final = GpuOperationKind
 _SCHEMA: Final = 1  # of Kineto's files
-_MOST_RANKS: Final = 1 << 24
 _ONE_JOB_NS: Final = 3_600 * 10**9  # windows of a job's ranks are not further apart
 
 
@@ -99,9 +98,9 @@ def _ranked(traces: list[Trace]) -> tuple[list[tuple[int, Trace]], int]:
                 f"{trace.place}: is of rank {rank}, as {found[rank].place} is; give traces of one job and one window"
             )
         found[rank] = trace
-    if (most := max(world, max(found) + 1)) > _MOST_RANKS:
+    if (most := max(world, max(found) + 1)) > MOST_RANKS:
         of = max(found.items())[1] if most > world else traces[0]
-        raise UserError(f"{of.place}: is of a job of {most} ranks; at most {_MOST_RANKS} can be")
+        raise UserError(f"{of.place}: is of a job of {most} ranks; at most {MOST_RANKS} can be")
     _refuse_other_steps(found)
     spans = [(trace.base_ns, trace.base_ns + (trace.end - trace.begin) // 1000, trace) for trace in found.values()]
     latest, earliest = max(spans, key=lambda each: each[0]), min(spans, key=lambda each: each[1])
@@ -131,10 +130,11 @@ def _member(rank: Rank, base_ns: int) -> Member:
         (str(each.get("pg_name", "")), str(each.get("pg_desc", "")), numbers(each.get("ranks")))
         for each in trace.groups
     )
+    configured = tuple(each for each in configured if each[2] and len(set(each[2])) == len(each[2]))
     at = rank.told_of
     return Member(
         trace.place, rank.number, tuple(rank.told), trace.stream[at], trace.given.begin[at] + shift,
-        trace.given.end[at] + shift, rank.given.call[at] < 0, tuple(each for each in configured if each[2]),
+        trace.given.end[at] + shift, rank.given.call[at] < 0, configured,
     )  # fmt: skip
 
 

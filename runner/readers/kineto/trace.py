@@ -28,8 +28,9 @@ _SYNCHRONISATIONS: Final = ("cuda_sync",)
 _OPERATORS: Final = ("cpu_op", "operator")
 _ANNOTATIONS: Final = ("user_annotation",)
 _MOST_US: Final = 2**52
+_MOST_DEVICE: Final = 1 << 16
 _LONGEST_US: Final = 10 * 86_400 * 10**6  # so that ps fit into 64 bits
-_STEP: Final = re.compile(r"ProfilerStep\s*#\s*(\d+)")
+_STEP: Final = re.compile(r"ProfilerStep\s*#\s*(\d{1,9})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,10 @@ def trace_of(document: Document, place: str) -> Trace:
         if found and own.end[at] > own.begin[at]:
             steps.append((int(found[1]), int(own.thread[at]), int(own.begin[at]), int(own.end[at])))
     nothing = Args()
+    process = [each.pid if number(each.pid, -1) <= _MOST_DEVICE else 0 for each in given]  # old traces: the GPU
+    device = np.maximum(_column(given, "device", 0, process), 0)
+    if len(device) and int(device.max()) > _MOST_DEVICE:
+        raise UserError(f"{place}: something ran on GPU {int(device.max())}, which no process has; export it again")
     return Trace(
         place=place,
         rank=number(info.get("rank"), -1) if number(info.get("rank"), -1) >= 0 else None,
@@ -139,7 +144,7 @@ def trace_of(document: Document, place: str) -> Trace:
         given=gpu,
         kind=kind,
         stream=_column(given, "stream", 0, [each.tid for each in given]),
-        device=np.maximum(_column(given, "device", 0, [each.pid for each in given]), 0),
+        device=device,
         bytes=np.maximum(_column(given, "bytes", 0), 0),
         correlation=_column(given, "correlation", -1),
         awaited={

@@ -81,6 +81,17 @@ def test_events_that_tell_no_time_are_counted(tmp_path: Path, took: object) -> N
     assert [(note.code, note.count) for note in found.notes if note.code != ONE_STEP] == [("events-untimed", 1)]
 
 
+def test_numbers_of_gpus_and_steps_that_cannot_be(tmp_path: Path) -> None:
+    """A GPU's number is not cut to 32 bits, and a step's of 30 digits marks none."""
+    made = Recorded()
+    made.step(10**30, 0, 50)
+    made.launch(10, 20, 5)
+    assert [note.code for note in kineto.read(made.write(tmp_path / "a.json")).notes] == [ONE_STEP]
+    made.events[-1]["args"]["device"] = 2**32 + 1
+    with pytest.raises(UserError, match=r"a\.json: something ran on GPU 4294967297, which no process has"):
+        kineto.read(made.write(tmp_path / "a.json"))
+
+
 def test_a_later_schema_is_told(tmp_path: Path) -> None:
     made = Recorded(schemaVersion=3)
     made.launch(10, 20, 5)

@@ -90,3 +90,27 @@ def test_an_all_to_all_whose_parts_nobody_tells(tmp_path: Path, source: str) -> 
     own = [each for each in found.tables["operations"].to_pylist() if each["kind"] != "other"]
     assert [(each["kind"], each["bytes"]) for each in own] == [("alltoall", 16)] * 2
     assert ("collective-splits-unknown" in codes(found)) == (source == "mark")
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        {"In msg nelems": 2**61},
+        {"In msg nelems": -5},
+        {"Collective name": "all_to_allv", "In split size": f"[{10**30}]", "Out split size": "[4]"},
+        {"Collective name": "all_to_allv", "In split size": "[-5]", "Out split size": "[-5]"},
+        {"dtype": "quad"},
+        None,
+    ],
+)
+def test_sizes_that_cannot_be_are_not_told(tmp_path: Path, description: dict[str, object] | None) -> None:
+    """Of a kernel's description, or (None) of a mark: as bytes they are beyond 64 bits, negative, or no numbers."""
+    made = Recorded()
+    shape = {"Input Dims": [[2**62, 2**62]], "Input type": ["double"]}
+    made.add("user_annotation", "nccl:all_reduce", 8, 10, MAIN, **shape)
+    of = {} if description is None else told("allreduce", 4, members="[0]", **{"Group size": 1}) | description
+    made.launch(10, 20, 30, 20, "ncclDevKernel_Generic(x)", **of)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    (own,) = (each for each in found.tables["operations"].to_pylist() if each["kind"] != "other")
+    assert own["bytes"] == 0
+    assert codes(found) == ["collective-sizes-unknown"]
