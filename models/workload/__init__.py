@@ -13,10 +13,10 @@ is checked when one is built (``checks``).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -104,6 +104,7 @@ SCHEMAS: Final = {
 }
 REQUIRED_LEVELS: Final = ("operations", "phases", "regions", "communicators")
 OPTIONAL_LEVELS: Final = tuple(level for level in SCHEMAS if level not in REQUIRED_LEVELS)
+MOST_COPIED_BYTES: Final = 1 << 26  # of tables, when a workload is sent to another process
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,7 @@ class Workload:
         wrong = next((note for note in self.notes if not isinstance(note, Note)), None)
         if wrong is not None:
             raise WorkloadError(f"{self.name}: {wrong!r} is no Note; make notes by models.workload.notes")
-        # (empty_table would import pandas)
-        empty = {level: pa.Table.from_batches([], SCHEMAS[level]) for level in OPTIONAL_LEVELS}
-        object.__setattr__(self, "tables", {**empty, **self.tables})
+        object.__setattr__(self, "tables", {**_empty(OPTIONAL_LEVELS), **self.tables})
         for level, schema in SCHEMAS.items():
             if level not in self.tables:
                 raise WorkloadError(f"{self.name}: the workload has no table {level!r}")
@@ -159,6 +158,21 @@ class Workload:
             operations = checks.with_declared_kinds(self.name, self.tables["operations"])
             object.__setattr__(self, "tables", {**self.tables, "operations": operations})
             checks.check(self.name, self.num_ranks, self.tables)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Small tables go as they stand in Arrow's streams. Larger ones are not copied for that; whoever takes these
+        apart may load pandas, as Ray does."""
+        if sum(table.nbytes for table in self.tables.values()) > MOST_COPIED_BYTES:
+            return self.__dict__
+        streams = {level: _stream(table) for level, table in self.tables.items() if table.num_rows}
+        return {**self.__dict__, "tables": streams}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        tables = {
+            level: each if isinstance(each, pa.Table) else pa.ipc.open_stream(each).read_all()
+            for level, each in state["tables"].items()
+        }
+        self.__dict__.update(state, tables={**_empty(SCHEMAS), **tables})
 
     def column(self, level: str, name: str) -> np.ndarray:
         """A column without nulls as one NumPy array (the dictionary codes for a dictionary column)."""
@@ -218,6 +232,17 @@ class Workload:
         if self.gpu is not None:
             state.update(f"gpu {self.gpu.digest}".encode())
         return state.hexdigest()
+
+
+def _empty(levels: Iterable[str]) -> dict[str, pa.Table]:
+    return {level: pa.Table.from_batches([], SCHEMAS[level]) for level in levels}  # (empty_table would import pandas)
+
+
+def _stream(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
 
 
 def without_operations(workload: Workload, rows: np.ndarray) -> Workload:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 
+from manyscale.models import workload as workloads
 from manyscale.models.workload import OPTIONAL_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
@@ -33,6 +36,21 @@ def test_digest_sees_one_changed_value(workload):
     durations[7] += 1
     changed = table.set_column(4, table.schema.field(4), pa.array(durations, pa.int64()))
     assert with_table(workload, "phases", changed).digest != workload.digest
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_workload_that_is_sent_is_the_same(workload, is_copied, monkeypatch):
+    """Small tables, a part of another in several pieces among them, without the rest of that; larger ones."""
+    monkeypatch.setattr(workloads, "MOST_COPIED_BYTES", 1 << 26 if is_copied else 0)
+    table = workload.tables["regions"]
+    pieces = pa.concat_tables([table.slice(0, 1), table.slice(1)])
+    sent = Workload(workload.name, workload.num_ranks, {**workload.tables, "regions": pieces}, workload.notes)
+    buffers: list[pickle.PickleBuffer] = []
+    content = pickle.dumps(sent, protocol=5, buffer_callback=buffers.append)
+    got = pickle.loads(content, buffers=buffers)
+    assert (got, got.digest, got.tables.keys()) == (sent, workload.digest, sent.tables.keys())
+    assert all(got.tables[level].schema.equals(SCHEMAS[level]) for level in SCHEMAS)
+    assert got.rank_offsets.tolist() == workload.rank_offsets.tolist()
 
 
 @pytest.mark.parametrize("level", list(SCHEMAS))

@@ -14,7 +14,9 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from manyscale.runner.errors import RunError, UserError
@@ -24,6 +26,7 @@ from manyscale.runner.run.execute.ray_lost import HeadWatch, LastWords
 from manyscale.runner.run.execute.ray_workers import first_line
 
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+_DASHBOARD_NEEDS: Final = "ray.dashboard.optional_deps"
 _own_authentication: Final[dict[str, str]] = {}  # empty until a cluster of our own is started
 
 
@@ -66,7 +69,8 @@ class Connection:
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if self.address == "local":
-                with _environment(ONE_THREAD | {"PYTHONPATH": _python_path(), "RAY_USAGE_STATS_ENABLED": "0"}):
+                environment = ONE_THREAD | {"PYTHONPATH": _python_path(), "RAY_USAGE_STATS_ENABLED": "0"}
+                with _environment(environment), _without_loading_dashboard():
                     ray.init(
                         "local",
                         num_cpus=self._num_cpus,
@@ -168,6 +172,22 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _without_loading_dashboard() -> Iterator[None]:
+    """Whether a dashboard could be started Ray finds out by loading all that one needs, a tenth of this process's time
+    in a short sweep, though it is to start none. That these are installed is seen without that."""
+    needed = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "prometheus_client")
+    if _DASHBOARD_NEEDS in sys.modules or not all(find_spec(name) for name in needed):
+        yield
+        return
+    stand_in = sys.modules[_DASHBOARD_NEEDS] = ModuleType(_DASHBOARD_NEEDS)
+    try:
+        yield
+    finally:
+        if sys.modules.get(_DASHBOARD_NEEDS) is stand_in:
+            del sys.modules[_DASHBOARD_NEEDS]
 
 
 @contextmanager
