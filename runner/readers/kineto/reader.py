@@ -188,6 +188,14 @@ def _of_ranks(ranks: Sequence[Rank]) -> list[Note]:
     if count:
         text = f"{count} events tell no time that they took, or a negative one: they take none"
         found.append(changes("events-untimed", text, where, count, Errs.short))
+    count, where = _counted(ranks, [rank.trace.placeless for rank in ranks])
+    if count:
+        text = f"{count} events tell no thread, or no stream and GPU: they are on one of their own, or on stream 0"
+        found.append(changes("events-placeless", text, where, count))
+    count, where = _counted(ranks, [rank.trace.unknown for rank in ranks])
+    if count:
+        text = f"{count} events are of no category that is known: they are left out"
+        found.append(changes("events-left-out", text, where, count))
     others = sorted({rank.trace.schema for rank in ranks} - {0, _SCHEMA})
     if others:
         text = f"the traces have schema version {others[0]}, and {_SCHEMA} is known: what is new in it is left out"

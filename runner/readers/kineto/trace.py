@@ -27,6 +27,11 @@ _SETS: Final = ("gpu_memset", "memset")
 _SYNCHRONISATIONS: Final = ("cuda_sync",)
 _OPERATORS: Final = ("cpu_op", "operator")
 _ANNOTATIONS: Final = ("user_annotation",)
+# of events that take no time which is not in others; Trace is the window's own
+_BESIDE: Final = ("gpu_user_annotation", "python_function", "cpu_instant_event", "overhead", "external_correlation",
+                  "ac2g", "async_cpu_to_gpu", "fwdbwd", "cuda_event", "cuda_profiler_range", "trace")  # fmt: skip
+_KNOWN: Final = {*_CALLS, *_KERNELS, *_COPIES, *_SETS, *_SYNCHRONISATIONS, *_OPERATORS, *_ANNOTATIONS, *_BESIDE}
+_NO_NUMBER: Final = -(2**62)
 _MOST_US: Final = 2**52
 _MOST_DEVICE: Final = 1 << 16
 _LONGEST_US: Final = 10 * 86_400 * 10**6  # so that ps fit into 64 bits
@@ -53,8 +58,9 @@ class Trace:
     """``calls`` with their ``correlation``; ``given``: what the GPU did, by begin: ``kind`` (GpuOperationKind),
     ``stream``, ``device``, ``bytes`` and the correlation of the call that gave it, -1 unknown; ``awaited``: what calls
     waited for, by correlation. ``operators``: of the framework, and ``annotations``. ``steps``: (number,
-    thread, begin, end). ``untimed``: events that tell no time that they took, or a negative one; ``schema``: version
-    of the file's form, 0 untold."""
+    thread, begin, end). ``untimed``: events that tell no time that they took, or a negative one; ``placeless``: that
+    tell no thread, stream or GPU; ``unknown``: of categories that are not known; ``schema``: version of the file's
+    form, 0 untold."""
 
     place: str
     rank: int | None
@@ -77,6 +83,8 @@ class Trace:
     annotations: Spans
     steps: tuple[tuple[int, int, int, int], ...]  # (number, thread, begin, end)
     untimed: int = 0
+    placeless: int = 0
+    unknown: int = 0
     schema: int = 0
 
     @property
@@ -95,7 +103,8 @@ class Trace:
 
 def trace_of(document: Document, place: str) -> Trace:
     """The columns of a trace. Raises UserError."""
-    events = [each for each in document.traceEvents or () if each.ph == "X" and type(each.cat) is str]
+    every = [each for each in document.traceEvents or () if each.ph == "X"]
+    events = [each for each in every if type(each.cat) is str]
     kinds = {each.cat for each in events}
     of = {cat: str(cat).lower() for cat in kinds}
     parts = [[each for each in events if of[each.cat] in cats] for cats in
@@ -156,8 +165,23 @@ def trace_of(document: Document, place: str) -> Trace:
         annotations=spans[3][0],
         steps=tuple(sorted(steps)),
         untimed=sum(each.dur is None or _length(each, place) < 0 for part in parts[:4] for each in part),
+        placeless=sum(not _has_thread(each) for part in (calls, operators, annotations) for each in part)
+        + sum(not _has_stream(each) for each in given),
+        unknown=len(every) - len(events) + sum(of[each.cat] not in _KNOWN for each in events),
         schema=number(document.schemaVersion, 0),
     )  # fmt: skip
+
+
+def _has_thread(event: Event) -> bool:
+    return type(event.pid) in (int, str) and type(event.tid) in (int, str)
+
+
+def _has_stream(event: Event) -> bool:
+    """Whether something that a GPU did tells numbers of its stream and its GPU; old traces have them as thread and
+    process."""
+    args = event.args or Args()
+    told = (event.tid if args.stream is None else args.stream, event.pid if args.device is None else args.device)
+    return all(number(each, _NO_NUMBER) != _NO_NUMBER for each in told)
 
 
 def _kind(category: str) -> int:
@@ -184,6 +208,8 @@ def _number(event: Event, value: Any, what: str, place: str) -> _Number:
         return value
     found: int | float | Decimal
     try:
+        if isinstance(value, bool):
+            raise TypeError
         found = Decimal(value) if isinstance(value, str | Decimal) else float(value)
         is_time = abs(float(found)) < _MOST_US
     except (TypeError, ValueError, ArithmeticError):

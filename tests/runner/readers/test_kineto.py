@@ -81,6 +81,27 @@ def test_events_that_tell_no_time_are_counted(tmp_path: Path, took: object) -> N
     assert [(note.code, note.count) for note in found.notes if note.code != ONE_STEP] == [("events-untimed", 1)]
 
 
+@pytest.mark.parametrize(
+    ("event", "changed", "code"),
+    [
+        (0, {"pid": None}, "events-placeless"),
+        (0, {"tid": []}, "events-placeless"),
+        (1, {"args": {"correlation": 1, "stream": "default", "device": 0}}, "events-placeless"),
+        (1, {"cat": None}, "events-left-out"),
+        (1, {"cat": "npu_kernel"}, "events-left-out"),
+        (1, {"cat": "python_function"}, None),
+    ],
+)
+def test_events_that_do_not_tell_what_they_are(
+    tmp_path: Path, event: int, changed: dict[str, object], code: str | None
+) -> None:
+    made = Recorded()
+    made.launch(10, 20, 5)
+    made.launch(30, 40, 5)
+    made.events[event] |= changed
+    assert codes(kineto.read(made.write(tmp_path / "a.json")))[:1] == ([code] if code else [])
+
+
 def test_numbers_of_gpus_and_steps_that_cannot_be(tmp_path: Path) -> None:
     """A GPU's number is not cut to 32 bits, and a step's of 30 digits marks none."""
     made = Recorded()
