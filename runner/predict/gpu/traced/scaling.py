@@ -94,6 +94,31 @@ def roofline_ps(workload: Workload, gpu: Gpu) -> np.ndarray:
     return np.fmax(flops / of_peak * 1e12, moved * gpu.dram.bandwidth_ps_per_byte)
 
 
+def clocked(gpu: Gpu, base: Gpu | None) -> Gpu:
+    """``gpu`` with the published peaks of ``base``, which it was before its clock or SMs were changed alike."""
+    if base is None or gpu.matrix is None or base.matrix is None or gpu.matrix.peaks_flops != base.matrix.peaks_flops:
+        return gpu
+    times = gpu.sms * gpu.frequency_hz / (base.sms * base.frequency_hz)
+    peaks = {element: peak * times for element, peak in gpu.matrix.peaks_flops.items()}
+    return gpu.model_copy(update={"matrix": gpu.matrix.model_copy(update={"peaks_flops": peaks})})
+
+
+def is_as_fast(one: Gpu, other: Gpu) -> bool:
+    """Whether all ratios of the two are 1."""
+
+    def decides(gpu: Gpu) -> tuple[object, ...]:
+        rates = (gpu.matrix.rates, gpu.matrix.peaks_flops) if gpu.matrix is not None else ()
+        link = gpu.host_link.bandwidth_ps_per_byte if gpu.host_link is not None else None
+        return gpu.sms, gpu.frequency_hz, gpu.schedulers, gpu.units, rates, gpu.dram.bandwidth_ps_per_byte, link
+
+    return decides(one) == decides(other)
+
+
+def has_no_link(traced: Gpu, target: Gpu) -> bool:
+    """Whether it is not known how fast either of them copies from and to the host."""
+    return traced.host_link is None or target.host_link is None
+
+
 def copy_ratio(traced: Gpu, target: Gpu) -> tuple[float, float]:
     """Of copies between host and GPU, and of what stays in the GPU's memory."""
     inside = target.dram.bandwidth_ps_per_byte / traced.dram.bandwidth_ps_per_byte

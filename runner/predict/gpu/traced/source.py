@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.gpu.device.program import ASSUMED_START_PS
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.network.devices.model import VERSION
 from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.workload import OperationKind, Workload
@@ -32,7 +33,7 @@ from manyscale.runner.predict.gpu.traced.collective_notes import Taking, message
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
 from manyscale.runner.predict.gpu.traced.memory import memory_notes, memory_statistics
 from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
-from manyscale.runner.predict.gpu.traced.scaling import gpu_named, utilised_flops
+from manyscale.runner.predict.gpu.traced.scaling import clocked, gpu_named, is_as_fast, utilised_flops
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
 from manyscale.runner.predict.gpu.traced.times import (
     Traced,
@@ -46,6 +47,7 @@ from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSou
 from manyscale.runner.predict.placement import placed
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
+from manyscale.runner.study.targets import shipped_content
 from manyscale.sampling.plan import Plan
 
 _G: Final = GpuOperationKind
@@ -55,6 +57,7 @@ _OF_HOSTS: Final = tuple(
     for name in ("parallel_efficiency", "load_balance", "communication_efficiency", "serialisation_efficiency",
                  "transfer_efficiency")
 )  # fmt: skip
+_SPEEDS: Final = {"sms", "frequency", "schedulers", "units", "matrix", "dram", "host_link"}  # keys of node.gpu
 EXTRAPOLATED: Final = "extrapolated"  # format of workloads whose groups were filled up (runner/run/extrapolation/roles)
 
 
@@ -136,6 +139,7 @@ class TracedSource(PhaseSource):
                 [
                     self._workload.digest,
                     str(self._gpu),
+                    str(self._base),
                     *(str(gpu_named(name)) for name in self._scaled_names),
                     array_digest(self._takes_traced),
                     array_digest(self._messages_ps),
@@ -178,6 +182,19 @@ class TracedSource(PhaseSource):
         names = self._workload.tables["traced_gpus"].column("gpu_name").to_pylist()
         return sorted(set(names) - set(self._gpu.names))
 
+    @cached_property
+    def _shipped(self) -> Gpu | None:
+        """The GPU of the shipped target of the machine's name, which the study may have changed."""
+        name, shared = self._case.machine.name, self._case.shared
+        content = shared.once(("shipped machine", name), lambda: shipped_content(name))
+        gpu = (content or {}).get("node", {}).get("gpu")
+        return None if gpu is None else Gpu.model_validate(gpu)
+
+    @property
+    def _base(self) -> Gpu | None:
+        """The same, if the study makes it a faster or a slower one: then times on it are not those of the trace."""
+        return self._shipped if self._shipped is not None and not is_as_fast(self._shipped, self._gpu) else None
+
     @property
     def _place(self) -> tuple[str, ...]:
         return (self._case.study.workload.path, str(self._has_nccl))
@@ -193,11 +210,12 @@ class TracedSource(PhaseSource):
     @cached_property
     def _traced(self) -> Traced:
         kept: dict[str, Traced] = self._case.shared.once(("traced times", *self._place), dict)
-        key = str(self._gpu)
+        base = self._base
+        key = f"{self._gpu} {base}"
         if key not in kept:
             kept.clear()  # as large as the trace: the latest GPU's alone
             kernel, duration = traced_columns(self._workload)
-            kept[key] = on_target(self._workload, self._given, kernel, duration, self._gpu)
+            kept[key] = on_target(self._workload, self._given, kernel, duration, clocked(self._gpu, base), base)
         return kept[key]
 
     @cached_property
@@ -296,7 +314,7 @@ class TracedSource(PhaseSource):
     def figures_of_replay(self, done: Done, replayed: Replayed) -> dict[str, Statistic]:
         found = breakdown(self._workload, self._given.row, self._collectives, replayed.arrays)
         precision = self._workload.tables["trained_models"].column("precision").to_pylist()
-        peak = utilised_flops(self._gpu, precision[0]) if precision else None
+        peak = utilised_flops(clocked(self._gpu, self._base), precision[0]) if precision else None
         path = path_statistics(self._path(replayed))
         steps = step_statistics(self._workload, found, replayed.arrays["end_ps"], peak)
         return steps | memory_statistics(self._workload, self._gpu) | path
@@ -309,8 +327,20 @@ class TracedSource(PhaseSource):
         return self._walked[1]
 
     def notes(self, done: Done) -> Sequence[Note]:
-        return [*self._cores.notes(done), *self._traced.notes, *self._start_notes(), *self._collective_notes(),
-                *memory_notes(self._workload, self._gpu)]  # fmt: skip
+        return [*self._cores.notes(done), *self._traced.notes, *self._change_notes(), *self._start_notes(),
+                *self._collective_notes(), *memory_notes(self._workload, self._gpu)]  # fmt: skip
+
+    def _change_notes(self) -> list[Note]:
+        """Where the study changes a GPU of which it is not known what it was."""
+        changed = self._case.study.target_overrides
+        keys = [] if "schema" in changed else sorted(_SPEEDS & set(dict(changed.get("node") or {}).get("gpu") or {}))
+        if not keys or not self._traced.is_same_gpu or self._shipped is not None:
+            return []
+        text = (
+            f"kernels and copies take their traced times whatever {', '.join(f'node.gpu.{key}' for key in keys)} say: "
+            f"{self._case.machine.name} says that its GPU is the trace's (node.gpu.names)"
+        )
+        return [changes("gpu-change-unread", text)]
 
     def _start_notes(self) -> list[Note]:
         if self._gpu.start_latency_ps is not None:

@@ -10,13 +10,15 @@ import numpy as np
 
 from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.transformer.step import SOURCE as SYNTHESISED
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
-from manyscale.runner.predict.gpu.traced.scaling import copy_ratio, gpu_named, kernel_ratios, roofline_ps
+from manyscale.runner.predict.gpu.traced.scaling import copy_ratio, gpu_named, has_no_link, kernel_ratios, roofline_ps
 
 _G: Final = GpuOperationKind
+SHORT_PS: Final = 5_000_000  # what small kernels take beside their bytes (models/transformer/times.py, kernel_least)
 _WITH_HOST: Final = (int(_G.copy_to_device), int(_G.copy_to_host))
 _INSIDE: Final = (int(_G.copy_on_device), int(_G.set))
 
@@ -46,8 +48,11 @@ class Traced:
     is_same_gpu: bool
 
 
-def on_target(workload: Workload, given: Given, kernel: np.ndarray, duration_ps: np.ndarray, gpu: Gpu) -> Traced:
-    """``kernel`` int[given]: rows of kernels, -1; ``duration_ps`` int64[given], where they were traced. O(given)."""
+def on_target(
+    workload: Workload, given: Given, kernel: np.ndarray, duration_ps: np.ndarray, gpu: Gpu, base: Gpu | None = None
+) -> Traced:
+    """``kernel`` int[given]: rows of kernels, -1; ``duration_ps`` int64[given], where they were traced; ``base``: what
+    the GPU of the target is before the study changes it (None: it changes nothing that is known). O(given)."""
     names = workload.tables["traced_gpus"].column("gpu_name").to_pylist()
     of_rank = _gpu_of_ranks(workload, names)
     every = sorted(set(names))
@@ -63,18 +68,20 @@ def on_target(workload: Workload, given: Given, kernel: np.ndarray, duration_ps:
         notes.append(changes("kernels-untimed", text, count=untimed, errs=Errs.short))
     unknown = [name for name in every if name not in gpu.names and gpu_named(name) is None]
     for name in every:
-        if name in gpu.names or name in unknown:
+        traced = base if name in gpu.names else gpu_named(name)
+        if traced is None:
             continue
-        traced = gpu_named(name)
-        assert traced is not None
         ratio = np.append(kernel_ratios(workload, traced, gpu), 1.0)[kernel]
         host, inside = copy_ratio(traced, gpu)
         ratio = np.where(np.isin(given.kind, _WITH_HOST), host, np.where(np.isin(given.kind, _INSIDE), inside, ratio))
         mine = (of_rank[given.rank] == every.index(name)) & (duration_ps >= 0) & (given.kind != _G.communication)
         takes = np.where(mine, np.rint(duration_ps * ratio).astype(np.int64), takes)
-        scaled.append((name, int(np.count_nonzero(mine & (given.kind == _G.launch)))))
+        launches = mine & (given.kind == _G.launch)
+        kept = int(np.count_nonzero(mine & np.isin(given.kind, _WITH_HOST))) if has_no_link(traced, gpu) else 0
+        short = int(np.count_nonzero(launches & (duration_ps <= SHORT_PS) & (ratio != 1)))
+        scaled.append(_Scaled(name, int(np.count_nonzero(launches)), short, kept))
     if scaled:
-        notes.append(_scaled(scaled))
+        notes += _scaled(scaled, made_for=every if workload.source_format == SYNTHESISED else ())
     if unknown or (not every and np.any(duration_ps >= 0)):
         what = ", ".join(unknown) or "the GPU of the trace"
         text = f"kernels and copies take their traced times: no target says that its GPU is {what} (node.gpu.names)"
@@ -115,13 +122,45 @@ def without_skew(workload: Workload, phase_ps: np.ndarray) -> np.ndarray:
     return np.where(enters, 0, phase_ps)
 
 
-def _scaled(scaled: Sequence[tuple[str, int]]) -> Note:
-    count = sum(number for _, number in scaled)
+@dataclass(frozen=True)
+class _Scaled:
+    """Launches of the GPU called ``name``, how many of them are ``short``, and copies with the host that keep their
+    times."""
+
+    name: str
+    launches: int
+    short: int
+    copies: int
+
+
+def _scaled(scaled: Sequence[_Scaled], made_for: Sequence[str]) -> list[Note]:
+    """``made_for``: GPUs of a step that was made from a model's shape."""
+    count, short, copies = (sum(getattr(each, name) for each in scaled) for name in ("launches", "short", "copies"))
     text = (
-        f"{count:,} launches were traced on {', '.join(name for name, _ in scaled)}: their times are taken by the "
-        "ratio of the GPUs' peaks (products of matrices) or DRAM bandwidths (others)"
+        f"{count:,} launches were traced on {', '.join(each.name for each in scaled)}: their times are taken by the "
+        "ratio of the GPUs' peaks (products of matrices) or DRAM bandwidths (others); hosts compute as they did "
+        "(cpu_ratio)"
     )
-    return changes("kernels-scaled", text, count=count)
+    found = [changes("kernels-scaled", text, count=count)]
+    if made_for:
+        text = (
+            f"the step was made for {', '.join(made_for)}: what its kernels take beside operations and bytes (their "
+            "start, last waves of SMs, L2), and its hosts, do not follow from ratios of peaks; make it for the target"
+        )
+        found.append(changes("synthesised-elsewhere", text, count=count))
+    elif short:
+        text = (
+            f"{short:,} of these launches took 5 us at most: that is their start and end for the most part, of which "
+            "no peak tells what they take on the target"
+        )
+        found.append(changes("short-kernels-scaled", text, count=short))
+    if copies:
+        text = (
+            f"{copies:,} copies between hosts and GPUs take their traced times: one of the GPUs has no "
+            "node.gpu.host_link"
+        )
+        found.append(changes("copies-as-traced", text, count=copies))
+    return found
 
 
 def _gpu_of_ranks(workload: Workload, names: list[str]) -> np.ndarray:
