@@ -27,7 +27,8 @@ class Rank:
     """``number`` in its job; its ``rows`` in order; ``first``: its first thread; ``told`` of each collective, and
     ``told_of`` int64[collectives], which thing given it is; ``operator`` int64[things given]: that gave it, -1 unknown.
     Counts of what is to be said: given ``before`` the trace, with ``lost`` calls, ``inferred`` waits, runs of threads
-    that are ``overlapping``, kernels ``of_graphs``, and collectives ``on_hosts``."""
+    that are ``overlapping``, kernels ``of_graphs``, those among them of graphs on several streams (``branched``), and
+    collectives ``on_hosts``."""
 
     trace: Trace
     number: int
@@ -42,6 +43,7 @@ class Rank:
     inferred: int
     overlapping: int
     of_graphs: int
+    branched: int
     on_hosts: int
 
     def row_of_told(self) -> np.ndarray:
@@ -73,10 +75,12 @@ def rank_of(trace: Trace, number: int, host: HostTrace | None = None, *, is_one_
     if has.any():
         calls = given.call[has]
         operator[has] = innermost(trace.operators, trace.calls.thread[calls], trace.calls.begin[calls])
-    _, times = np.unique(given.call[has], return_counts=True)
+    _, of_call, times = np.unique(given.call[has], return_inverse=True, return_counts=True)
+    streams = np.unique(np.stack((of_call, trace.device[has], trace.stream[has])), axis=1)
+    branched = times[np.bincount(streams[0], minlength=len(times)) > 1]
     rank = Rank(
         trace, number, given, found, first, [], told_of, operator, before, lost, waits.inferred, overlapping,
-        int(times[times > 1].sum()), int(np.isin(trace.annotations.name, _on_hosts(trace)).sum()),
+        int(times[times > 1].sum()), int(branched.sum()), int(np.isin(trace.annotations.name, _on_hosts(trace)).sum()),
     )  # fmt: skip
     rank.told = _told(rank)
     return rank

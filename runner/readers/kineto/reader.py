@@ -227,6 +227,10 @@ def _of_ranks(ranks: Sequence[Rank]) -> list[Note]:
     if count:
         text = f"{count} kernels and copies were launched together, as graphs are: they have the order of their streams"
         found.append(informs("graphs-in-streams", text, where, count))
+    count, where = _counted(ranks, [rank.branched for rank in ranks])
+    if count:
+        text = f"graphs gave {count} of them to several streams: the trace does not tell which wait for those of others"
+        found.append(changes("graph-branches-apart", text, where, count, Errs.short))
     count, where = _counted(ranks, [rank.on_hosts for rank in ranks])
     if count:
         text = f"{count} collectives between hosts (gloo, MPI) are not replayed: they are in the time of their threads"

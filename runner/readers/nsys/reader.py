@@ -32,10 +32,18 @@ _MEMORY: Final = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manag
 _OF_EVENTS: Final = (1, 2)  # CUpti_ActivitySynchronizationType: a host, a stream waits for an event
 _RANGES: Final = (59, 60)  # NVTX_EVENTS.eventType: pushed and popped, started and ended
 _VERSION: Final = re.compile(r"_v\d+$")
+_RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_NEEDED: Final = {
+    _RUNTIME: ("start", "end", "globalTid", "correlationId", "nameId"),
+    _KERNEL: ("start", "end", "deviceId", "streamId", "correlationId", "demangledName"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("start", "end", "deviceId", "streamId", "correlationId", "bytes", "copyKind"),
+    "CUPTI_ACTIVITY_KIND_MEMSET": ("start", "end", "deviceId", "streamId", "correlationId"),
+    _GRAPH: ("start", "end", "deviceId", "streamId", "correlationId"),
+    "StringIds": ("id", "value"),
+}
 _SCHEMAS: Final = 3  # of exports: the version that is known begins so (META_DATA_EXPORT)
-_RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 
 @dataclass
@@ -73,9 +81,18 @@ def _traces(file: Path, first: int, notes: list[Note]) -> list[Trace]:
                 missing = _RUNTIME if _RUNTIME not in tables else "StringIds"
                 raise UserError(f"{file}: has no table {missing}; export a profile of CUDA: nsys profile "
                                 "--trace=cuda,nvtx, then nsys export --type sqlite")  # fmt: skip
+            for table, columns in _NEEDED.items():
+                if table in tables and (lacks := set(columns) - tables[table]):
+                    raise UserError(f"{file}: table {table} has no column {min(lacks)}; export the profile again")
             found = _Export(database, tables, file)
             processes = found.processes()
             gpus = {number: found.gpus(number) for number in processes}
+            if found.nameless:
+                text = (
+                    f"{len(found.nameless)} rows have names or kinds that the export does not list "
+                    f"({', '.join(sorted(set(found.nameless)))}): what they do is not known"
+                )
+                notes.append(changes("names-unknown", text, str(file), len(found.nameless)))
             if found.ambiguous:
                 text = (
                     f"{len(found.ambiguous)} correlations are of calls of several processes, and the export does not "
@@ -123,6 +140,7 @@ class _Export:
     tables: Mapping[str, set[str]]
     file: Path
     ambiguous: set[int] = field(default_factory=set)  # correlations that several processes have, and no process is told
+    nameless: list[str] = field(default_factory=list)  # tables of rows whose name is in no text, or whose kind is none
 
     def rows(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
         """Columns of a table by start; None for those that it lacks; nothing if there is no such table."""
@@ -146,6 +164,8 @@ class _Export:
             _RUNTIME, "start", "end", "globalTid", "correlationId", "nameId"
         ):
             process = found.setdefault(int(thread or 0) // _PROCESS & _NUMBERS, _Process())
+            if name not in text:
+                self.nameless.append(_RUNTIME)
             called = _VERSION.sub("", str(text.get(name, name)))
             process.calls[int(correlation or -1)] = (int(thread or 0), int(start))
             process.events.append(self._event("cuda_runtime", called, start, end, origin, thread, correlation))
@@ -158,6 +178,10 @@ class _Export:
                 process = found.setdefault(self._owner(found, owner, correlation), _Process())
                 of_context.setdefault(int(device or 0), 0)
                 called = str(text.get(name, text.get(short, "kernel")))
+                if (category == "kernel" and name not in text and short not in text) or (
+                    category == "gpu_memcpy" and copy not in _COPIES
+                ):
+                    self.nameless.append(table)
                 if category == "gpu_memcpy":
                     ends = (kinds.get(each, "Unknown") for each in (source, target))
                     called = f"Memcpy {_COPIES.get(copy, 'DtoD')} ({' -> '.join(ends)})"

@@ -151,16 +151,17 @@ def test_times_that_do_not_fit(tmp_path: Path, at: float, took: float) -> None:
         kineto.read(made.write(tmp_path / "a.json"))
 
 
-def test_a_graph_is_its_kernels(tmp_path: Path) -> None:
-    """All are given by one call."""
+@pytest.mark.parametrize("other", [7, 21])
+def test_a_graph_is_its_kernels(tmp_path: Path, other: int) -> None:
+    """All are given by one call; of several streams nobody tells which kernel waits for which."""
     made = Recorded()
     graph = made.call("cudaGraphLaunch", 10, 8)
-    for at, stream in ((20, 7), (30, 7), (25, 21)):
+    for at, stream in ((20, 7), (30, 7), (25, other)):
         made.work(graph, at, 5, stream)
     found = kineto.read(made.write(tmp_path / "a.json"))
-    assert [each["stream"] for each in gpu_rows(found)] == [7, 21, 7]
+    assert [each["stream"] for each in gpu_rows(found)] == [7, other, 7]
     assert gaps(found) == {0: 18 - 10}
-    assert codes(found) == ["graphs-in-streams"]
+    assert codes(found) == ["graphs-in-streams", *["graph-branches-apart"] * (other != 7)]
 
 
 def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from nsys_files import Export, rank
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind as G
+from manyscale.runner.errors import UserError
 from manyscale.runner.readers import nsys
 
 US = 1_000_000
@@ -83,6 +86,25 @@ def test_a_graph_that_was_traced_as_a_whole_is_a_kernel(tmp_path: Path, end: flo
     assert found.tables["kernels"].column("kernel_name").to_pylist() == ["CUDA graph 1"]
     assert ("events-untimed" in {note.code for note in found.notes}) == (not end)
     assert "graphs-whole" in {note.code for note in found.notes}
+
+
+@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"])
+def test_names_that_are_in_no_text_are_told(tmp_path: Path, table: str) -> None:
+    """A call without a name may be one that waits, a kernel one of NCCL's."""
+    path = rank(tmp_path / "a.sqlite").write()
+    with closing(sqlite3.connect(path)) as database, database:
+        column = "nameId" if table.endswith("RUNTIME") else "demangledName = 999, shortName"
+        database.execute(f"UPDATE {table} SET {column} = 999 WHERE rowid = 1")
+    (note,) = (each for each in nsys.read(path).notes if each.code == "names-unknown")
+    assert (note.count, table in note.text) == (1, True)
+
+
+def test_columns_without_which_nothing_is_known(tmp_path: Path) -> None:
+    path = rank(tmp_path / "a.sqlite").write()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_RUNTIME DROP COLUMN nameId")
+    with pytest.raises(UserError, match=r"a\.sqlite: table CUPTI_ACTIVITY_KIND_RUNTIME has no column nameId"):
+        nsys.read(path)
 
 
 def test_a_later_schema_is_told(tmp_path: Path) -> None:
