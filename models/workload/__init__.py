@@ -116,7 +116,7 @@ class Workload:
     of ``launches``.
     Kinds of operations may come with any dictionary of names: they are encoded as ``OperationKind`` numbers them.
     Raises WorkloadError when built from tables that do not fit their schemas or break what they promise
-    (``checks.RULES``); with ``is_checked`` the caller says that the tables come from a workload, unchanged.
+    (``rules.RULES``); with ``is_checked`` the caller says that the tables come from a workload, unchanged.
     """
 
     name: str

@@ -29,10 +29,10 @@ from manyscale.models.workload import (
     Workload,
     WorkloadError,
 )
-from manyscale.models.workload.checks import RULES, Rules
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.operation_tables import JOBS_SCHEMA
+from manyscale.models.workload.rules import RULES, Rules
 from manyscale.models.workload.task_tables import EventKind
 
 LEVELS: Final = (  # that jobs may have; the others are of one program, or name what is kept beside the tables

@@ -19,23 +19,14 @@ if TYPE_CHECKING:
     from manyscale.runner.api.memory import IntervalsResult, PredictResult, ProfileResult, predict, profile
     from manyscale.runner.api.plans import PlanResult, plan
     from manyscale.runner.api.predictability import PredictabilityResult, predictability
+    from manyscale.runner.api.repeats import ClustersResult, IterationsResult, clusters, iterations
     from manyscale.runner.api.scaling import ScalingResult, scaling
     from manyscale.runner.api.sharing import ShareResult, share
     from manyscale.runner.api.shown_workload import ShowResult, show
     from manyscale.runner.api.studies import run, sweep, what_if
     from manyscale.runner.api.study_results import RunResult, SweepResult, WhatIfResult
     from manyscale.runner.api.synthesis import SynthesiseResult, synthesise
-    from manyscale.runner.api.traces import (
-        ClustersResult,
-        ExtrapolateResult,
-        IterationsResult,
-        TraceResult,
-        clusters,
-        convert,
-        extrapolate,
-        iterations,
-        trace,
-    )
+    from manyscale.runner.api.traces import ExtrapolateResult, TraceResult, convert, extrapolate, trace
     from manyscale.runner.run.results import Result
     from manyscale.runner.study import Study
 
@@ -104,14 +95,14 @@ _PLACES: Final = {
     "AccuracyResult": "api.catalogue",
     "Answer": "api.answer",
     "CalibrateResult": "api.machines",
-    "ClustersResult": "api.traces",
+    "ClustersResult": "api.repeats",
     "CompareResult": "api.comparisons",
     "EvaluationResult": "api.evaluations",
     "HardwareResult": "api.evaluations",
     "ExamplesResult": "api.catalogue",
     "ExtrapolateResult": "api.traces",
     "IntervalsResult": "api.memory",
-    "IterationsResult": "api.traces",
+    "IterationsResult": "api.repeats",
     "PlanResult": "api.plans",
     "PopResult": "api.comparisons",
     "PredictResult": "api.memory",
@@ -130,13 +121,13 @@ _PLACES: Final = {
     "WhatIfResult": "api.study_results",
     "accuracy": "api.catalogue",
     "calibrate": "api.machines",
-    "clusters": "api.traces",
+    "clusters": "api.repeats",
     "compare": "api.comparisons",
     "convert": "api.traces",
     "evaluate": "api.evaluations",
     "examples": "api.catalogue",
     "extrapolate": "api.traces",
-    "iterations": "api.traces",
+    "iterations": "api.repeats",
     "load_study": "api.inputs",
     "plan": "api.plans",
     "pop": "api.comparisons",

@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Find, write and print them."""
     from manyscale.runner.api.folders import NUMBERED
-    from manyscale.runner.api.traces import clusters
+    from manyscale.runner.api.repeats import clusters
     from manyscale.runner.report import clusters_page
     from manyscale.runner.run.questions.clusters import cluster_rows
 

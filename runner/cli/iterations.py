@@ -37,7 +37,7 @@ def arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what was found, and write the table with ``-o``. Exit status 0 also where there are none."""
-    from manyscale.runner.api.traces import iterations
+    from manyscale.runner.api.repeats import iterations
 
     found = iterations(
         options.workload, output_folder(options), format=options.format, min_repeats=options.min_repeats,

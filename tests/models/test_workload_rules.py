@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from manyscale.models.workload import OPERATIONS_SCHEMA, SCHEMAS, OperationKind, Workload, WorkloadError
-from manyscale.models.workload.checks import RULES
 from manyscale.models.workload.columns import to_numpy
+from manyscale.models.workload.rules import RULES
 
 pytestmark = pytest.mark.contract
 

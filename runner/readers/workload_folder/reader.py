@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
-from manyscale.models.workload.checks import RULES_VERSION
 from manyscale.models.workload.notes import Note, changes, from_json
+from manyscale.models.workload.rules import RULES_VERSION
 from manyscale.runner import limits
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import parse_json, read_json, refuse_special
