@@ -3,9 +3,6 @@
 Nothing of what jobs do refers to another one's ranks: communicators, regions, kernels and groups have numbers of their
 own behind those of the jobs before, and communicator 0 has the ranks of all. What slows them is what the machine
 shares: the links of the network, where its model has some.
-
-Where all ranks have one GPU each its number in the process says nothing of a node that jobs share: the ranks of a node
-take its GPUs in turn.
 """
 
 from __future__ import annotations
@@ -53,7 +50,6 @@ def joined(jobs: Sequence[Workload], alone: int | None = None) -> Workload:
     if len({job.tables["dependencies"].num_rows > 0 for job in jobs}) > 1:
         raise WorkloadError("operations of some of the jobs are a graph (GOAL), and those of others run one by one")
     has_all_times = all(job.is_measured for job in jobs)
-    one_each = all(map(_has_one_gpu_each, jobs))
     before: Counter[str] = Counter({"communicators": 1})
     parts: dict[str, list[pa.Table]] = {level: [] for level in LEVELS}
     first_ranks = np.cumsum([0, *(job.num_ranks for job in jobs)])
@@ -64,8 +60,6 @@ def joined(jobs: Sequence[Workload], alone: int | None = None) -> Workload:
         tables = dict(job.tables) if alone in (None, number) else _idle(job)
         if not has_all_times:
             tables["measured"] = SCHEMAS["measured"].empty_table()
-        if one_each:
-            tables["gpu_operations"] = _with(tables["gpu_operations"], "device", 0)
         tables["groups"] = _renamed(tables["groups"], number + 1)
         for level in LEVELS:
             parts[level].append(_moved(level, tables[level], before))
@@ -94,27 +88,40 @@ def _placed(note: Note, number: int) -> Note:
     return replace(note, where=": ".join(filter(None, (f"job {number}", note.where))))
 
 
-def _has_one_gpu_each(job: Workload) -> bool:
-    rank, device, peer = (job.column("gpu_operations", name) for name in ("rank", "device", "peer"))
-    return not np.any(peer >= 0) and len(np.unique(np.stack((rank, device)), axis=1)[0]) == len(np.unique(rank))
-
-
 def _idle(job: Workload) -> dict[str, pa.Table]:
-    """Tables of the job's ranks where they do nothing, but have their GPUs."""
-    ranks = np.arange(job.num_ranks, dtype=np.int32)
+    """Tables of the job's ranks where they do nothing, but have their GPUs: they set no bytes of these, in no time."""
     found = {level: job.tables[level] if level in _OF_ALL else SCHEMAS[level].empty_table() for level in LEVELS}
+    kind = job.column("gpu_operations", "kind")
+    runs = (kind <= int(GpuOperationKind.set)) | (kind == int(GpuOperationKind.communication))  # on its device
+    pairs = np.stack([job.column("gpu_operations", name)[runs] for name in ("rank", "device")])
+    used, device = np.unique(pairs, axis=1)  # of each rank, by device
+    rank = np.concatenate((used, np.setdiff1d(np.arange(job.num_ranks), used)))
+    order = np.argsort(rank, kind="stable")
+    place = np.empty(len(rank), np.int64)
+    place[order] = np.arange(len(rank)) - np.searchsorted(rank[order], rank[order])
     found["operations"] = _filled(
-        "operations", job.num_ranks, rank=ranks, kind=int(OperationKind.other), peer=NO_RANK, source=NO_RANK,
+        "operations", len(rank), rank=rank[order], kind=int(OperationKind.other), peer=NO_RANK, source=NO_RANK,
         request=NO_REQUEST,
     )  # fmt: skip
     if job.is_measured:
-        found["measured"] = _filled("measured", job.num_ranks)
-    given, first = np.unique(job.column("gpu_operations", "rank"), return_index=True)
+        found["measured"] = _filled("measured", len(rank))
     found["gpu_operations"] = _filled(
-        "gpu_operations", len(given), rank=given, kind=int(GpuOperationKind.synchronize_device), peer=-1, kernel_id=-1,
-        device=job.column("gpu_operations", "device")[first], duration_ps=-1,
+        "gpu_operations", len(used), rank=used, operation_id=place[: len(used)], kind=int(GpuOperationKind.set),
+        device=device, peer=-1, kernel_id=-1,
     )  # fmt: skip
     return found
+
+
+def idles(workload: Workload, first: int, end: int) -> bool:
+    """Whether ranks ``first`` to ``end`` do nothing, as those of a job beside the one that runs alone."""
+    own = slice(workload.rank_offsets[first], workload.rank_offsets[end])
+    if np.any(workload.column("operations", "kind")[own] != int(OperationKind.other)):
+        return False
+    if workload.phase_offsets[end] > workload.phase_offsets[first]:
+        return False
+    rank, kind, size = (workload.column("gpu_operations", name) for name in ("rank", "kind", "bytes"))
+    mine = slice(*np.searchsorted(rank, (first, end)))
+    return bool(np.all(kind[mine] == int(GpuOperationKind.set)) and not np.any(size[mine]))
 
 
 def _filled(level: str, count: int, **values: np.ndarray | int) -> pa.Table:
@@ -129,12 +136,6 @@ def _filled(level: str, count: int, **values: np.ndarray | int) -> pa.Table:
         else:
             columns.append(to_arrow(column.astype(field.type.to_pandas_dtype())))
     return pa.Table.from_arrays(columns, schema=SCHEMAS[level])
-
-
-def _with(table: pa.Table, name: str, value: int) -> pa.Table:
-    at = table.schema.get_field_index(name)
-    field = table.schema.field(at)
-    return table.set_column(at, field, to_arrow(np.full(table.num_rows, value, field.type.to_pandas_dtype())))
 
 
 def _renamed(groups: pa.Table, number: int) -> pa.Table:

@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.domain import TAKES
+from manyscale.models.workload.jobs import idles
 from manyscale.models.workload.notes import Errs, Note, changes, informs, percent
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.phase_source import Case
@@ -35,10 +36,7 @@ def jobs_of(workload: Workload) -> Iterator[Job]:
     rows = workload.tables["jobs"].to_pylist()
     for number, row in enumerate(rows, 1):
         ranks = slice(row["first_rank"], min(row["first_rank"] + row["num_ranks"], workload.num_ranks))
-        own = workload.rank_offsets[ranks.start], workload.rank_offsets[ranks.stop]
-        idles = own[1] - own[0] == row["num_ranks"]
-        idles &= not np.any(workload.column("operations", "kind")[slice(*own)] != int(OperationKind.other))
-        if not idles:
+        if not idles(workload, ranks.start, ranks.stop):
             yield Job(number, row["job_name"], ranks)
 
 

@@ -172,11 +172,7 @@ def group_of(placed: Placement, fabric: Fabric) -> Group:
     if isinstance(link, NvSwitch) and link.multicast and has.nvls_ratio and not alone:
         nvls = graphs.nvls(total, int(placed.size.min()), has.speeds_within)
     hop = nccl.nics.latency_ps / 1e6 if nccl.nics else 0.0
-    return Group(count, num_nodes, has_nvlink, ring, tree, nvls, is_late, nccl.collnet, hop, _over_net(nccl))
-
-
-def _over_net(nccl: Nccl) -> tuple[int, ...]:
-    return tuple(PROTOCOLS.index(each) for each in (nccl.nics.protocols if nccl.nics else PROTOCOLS))
+    return Group(count, num_nodes, has_nvlink, ring, tree, nvls, is_late, nccl.collnet, hop)
 
 
 def _sets(placed: Placement) -> list[list[int]]:
@@ -232,10 +228,7 @@ def _of_messages(
     rounds = -(-max(peers, 1) // _TOGETHER)
     found = []
     for protocol, factor in ((LL, 2.0), (SIMPLE, 1.0)):
-        if is_away and protocol not in _over_net(fabric.nccl):
-            continue
-        step = by_link["ring"][protocol] + hop * (2 if protocol == SIMPLE else 1)  # as of the tuner's steps
-        latency = has.base["ring"][protocol] + rounds * step
+        latency = has.base["ring"][protocol] + rounds * (by_link["ring"][protocol] + hop * factor)
         found.append((latency + factor * slope * size, latency, protocol))
     time, latency, protocol = min(found)
     curve = _curve(collective, placed, fabric) if counts is None and collective in ("alltoall", "sendrecv") else None

@@ -76,18 +76,10 @@ class Nics(Strict):
     """What one NIC carries, in each direction."""
     latency_ps: TimePs = Field(default=0, alias="latency")
     """What each hop between nodes takes beyond what NCCL's tuner counts for InfiniBand."""
-    protocols: tuple[Literal["LL", "LL128", "Simple"], ...] = ("LL", "LL128", "Simple")
-    """Which of NCCL's protocols go over them. LL128 needs adapters that write 128 bytes in order, LL 8."""
     pod_nodes: Count | None = None
     """Nodes whose NICs of one rail are on one switch. By default all are."""
     oversubscription: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     """How many times more the NICs of a pod carry than its links to other pods."""
-
-    @model_validator(mode="after")
-    def _has_simple(self) -> Nics:
-        if "Simple" not in self.protocols:
-            raise ValueError("protocols: Simple goes over every NIC; name it, too")
-        return self
 
 
 class Tuner(Strict):

@@ -46,7 +46,6 @@ class Group:
     is_late: bool  # Hopper and later
     has_collnet: bool
     net_latency: float  # us of each hop between nodes beyond NCCL's
-    over_net: tuple[int, ...] = (LL, LL128, SIMPLE)  # protocols that go over the NICs
 
     @property
     def index(self) -> int:
@@ -105,8 +104,7 @@ def quickest(found: tuple[Way, ...], size: float) -> Way:
 
 
 def _protocols(group: Group) -> tuple[int, ...]:
-    found = (LL, LL128, SIMPLE) if group.has_nvlink or group.gpus == group.nodes else (LL, SIMPLE)
-    return tuple(each for each in found if group.nodes == 1 or each in group.over_net)
+    return (LL, LL128, SIMPLE) if group.has_nvlink or group.gpus == group.nodes else (LL, SIMPLE)
 
 
 def _bandwidth(group: Group, graph: Graph) -> float:

@@ -268,25 +268,6 @@ def test_a_mesh_of_more_rings_takes_what_the_tuner_has_take_as_long() -> None:
         assert demand(K.allreduce, size, np.arange(8), fabric).time_ps == pytest.approx(expected, rel=0.03)
 
 
-def test_protocols_that_do_not_go_over_the_nics_are_left_to_nodes() -> None:
-    slow = {**A100["nics"], "latency": "75 us"}
-    every, ordered, plain = (
-        fabric_of({**A100, "nics": {**slow, "protocols": protocols}}, 2)
-        for protocols in (["LL", "LL128", "Simple"], ["LL", "Simple"], ["Simple"])
-    )
-    within, between = np.arange(8), np.arange(16)
-    for size, found in ((8, ("LL", "LL", "Simple")), (1 << 22, ("LL128", "Simple", "Simple"))):
-        of = [demand(K.allreduce, size, between, fabric) for fabric in (every, ordered, plain)]
-        assert tuple(each.protocol for each in of) == found
-        assert [each.time_ps for each in of] == sorted(each.time_ps for each in of)
-    assert demand(K.isend, 8, np.array([0, 8]), ordered).protocol == "LL"
-    assert demand(K.isend, 8, np.array([0, 8]), plain).protocol == "Simple"
-    for size in (8, 1 << 22):
-        assert demand(K.allreduce, size, within, plain).protocol == demand(K.allreduce, size, within, every).protocol
-    with pytest.raises(ValidationError, match="protocols: Simple goes over every NIC"):
-        fabric_of({**A100, "nics": {**slow, "protocols": ["LL"]}}, 2)
-
-
 def test_what_nccl_has_not() -> None:
     assert collective_of(K.scan) is None
     assert collective_of(K.iallreduce) == "allreduce"

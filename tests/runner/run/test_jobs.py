@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from gpu_steps import US, Steps
 
@@ -38,6 +39,18 @@ def program(folder: Path, name: str, megabytes: int, computes: int = 0) -> str:
     made.call(0, {"kind": OperationKind.send, "peer": 1, **ends}, computes)
     made.call(1, {"kind": OperationKind.recv, "peer": 0, **ends})
     return kept(made, folder, name)
+
+
+def summed(size: int, takes: int, devices: tuple[int, int] = (0, 0)) -> Steps:
+    """A step of two ranks with an A100 each, of these numbers in their processes: an all-reduce of ``size`` bytes,
+    which took so many ps where it was traced."""
+    made = Steps(2, {"dp": (0, 1)}, "NVIDIA A100-SXM4-40GB")
+    for rank in (0, 1):
+        begin = made.mark(rank)
+        made.collective(rank, OperationKind.allreduce, size, "dp", takes, device=devices[rank])
+        made.synchronize(rank, device=devices[rank])
+        made.step(rank, 0, begin, made.mark(rank))
+    return made
 
 
 def study(
@@ -105,21 +118,28 @@ def test_jobs_share_nothing_where_the_network_model_shares_none(tmp_path: Path) 
 def test_rings_of_two_jobs_share_a_nic(tmp_path: Path) -> None:
     """Two nodes with a NIC each; both jobs have a GPU on either node and sum 64 MB in a ring, which takes these bytes
     over each NIC. NCCL has 24 of its 25 GB/s, and alone gets less of them: together they take 128 MB at 24 GB/s, and
-    latencies of less than 60 us. Traced times know of no other job, and play no part on the GPU of the trace, too."""
-    jobs = []
-    for name in ("a", "b"):
-        made = Steps(2, {"dp": (0, 1)}, "NVIDIA A100-SXM4-40GB")
-        for rank in (0, 1):
-            begin = made.mark(rank)
-            made.collective(rank, OperationKind.allreduce, 64 * MB, "dp", takes=1)
-            made.synchronize(rank)
-            made.step(rank, 0, begin, made.mark(rank))
-        jobs.append(kept(made, tmp_path, name))
+    latencies of less than 60 us. The second job's ranks do not have the GPUs of the first one's, whose numbers are the
+    same in their traces."""
+    jobs = [kept(summed(64 * MB, 1, devices=(0, 1)), tmp_path, name) for name in ("a", "b")]
     target = {"name": "dgx-a100", "network": {"nccl": {"nics": {"count": 1}}}}
     found = ms.share(study(jobs, [0, 1, 0, 1], target=target), report=False)
     for row in found.jobs.to_pylist():
         assert 0 < row["step_together_s"] - 2 * 64 * MB / 24e9 < 60e-6
         assert 64 * MB / 24e9 < row["step_alone_s"] < 0.62 * row["step_together_s"]
+    assert "gpus-shared" not in {note.code for note in found.notes}
+    for run in ("together", "alone-2"):  # its ranks have the same GPUs while the first job idles
+        streams = pq.read_table(found.directory / run / "timeline" / "gpu_streams.parquet").to_pylist()
+        assert {row["gpu"] for row in streams if row["rank"] >= 2} == {1, 9}, run
+
+
+def test_traced_times_of_collectives_know_of_no_other_job(tmp_path: Path) -> None:
+    """On the GPUs of the trace each of two jobs on a node sums for 500 us by the trace, and on network flow, where
+    others may use its links, as the model of NCCL says: 8 KB take less than 100 us."""
+    jobs = [kept(summed(8192, 500 * US), tmp_path, name) for name in ("a", "b")]
+    for network, least, most in (("latency-bandwidth", 500e-6, 600e-6), ("flow", 0, 100e-6)):
+        took = times(jobs, [0, 0, 0, 0], network, "dgx-a100")
+        assert least < took[1] < most
+        assert least < took[2] < most
 
 
 def test_of_every_table_it_is_decided_whether_jobs_have_it() -> None:
@@ -158,6 +178,14 @@ def test_references_of_a_second_job_are_to_its_own() -> None:
         else:
             assert np.array_equal(first, own), name
             assert np.array_equal(second, np.where(own >= 0, own + by, own)), name
+    made = Steps(2)  # root 1 is a member of its group; what a rank alone does to a file is of no group
+    for rank in (0, 1):
+        made.call(rank, {"kind": OperationKind.bcast, "peer": 1, "bytes": 8})
+        made.call(rank, {"kind": OperationKind.other, "peer": rank, "bytes": 8})
+    rows = joined([made.workload(), made.workload()]).tables["operations"].to_pylist()
+    assert [(row["rank"], row["peer"], row["communicator_id"]) for row in rows] == [
+        (0, 1, 1), (0, 0, 0), (1, 1, 1), (1, 1, 0), (2, 1, 2), (2, 2, 0), (3, 1, 2), (3, 3, 0)
+    ]  # fmt: skip
     members = both.tables["communicators"].column("members").to_pylist()
     assert members[0] == list(range(16))
     assert members[1 + counts["communicators"]] == list(range(8, 16))

@@ -12,25 +12,30 @@ from gpu_steps import US, Steps
 
 import manyscale
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.runner.readers import chakra
+from manyscale.runner.readers import chakra, workload_folder
 
 A100 = "NVIDIA A100-SXM4-40GB"
 TOPOLOGY = {"topology": {"kind": "crossbar"}}
 Runs = Callable[..., manyscale.RunResult]
 
 
+def stages(gpu_name: str = A100) -> Steps:
+    """Rank 0 comes to a message of 2 MB after a kernel of 10 us, rank 1, which receives it, after one of 100 us. Where
+    it was traced it took 40 us from then on."""
+    made = Steps(2, {"pp": [0, 1]}, gpu_name)
+    for rank, takes in enumerate((10, 100)):
+        made.launch(rank, takes * US)
+        made.send(rank, 1 - rank, 2_000_000, receives=rank == 1, stream=20, group="pp", duration_ps=40 * US)
+        made.group_end(rank, [0])
+    return made
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """``run(target, network model, **choice)``: rank 0 comes to a message of 2 MB after a kernel of 10 us, rank 1,
-    which receives it, after one of 100 us. Where it was traced it took 40 us from then on."""
+    """``run(target, network model, GPU of the trace, **choice)``: of ``stages``."""
 
     def of(target: Any, model: str = "latency-bandwidth", gpu_name: str = A100, **choice: str) -> manyscale.RunResult:
-        steps = Steps(2, {"pp": [0, 1]}, gpu_name)
-        for rank, takes in enumerate((10, 100)):
-            steps.launch(rank, takes * US)
-            steps.send(rank, 1 - rank, 2_000_000, receives=rank == 1, stream=20, group="pp", duration_ps=40 * US)
-            steps.group_end(rank, [0])
-        workload = steps.workload()
+        workload = stages(gpu_name).workload()
         monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
         content = {
             "schema": 1,
@@ -82,6 +87,24 @@ def test_what_messages_take_is_chosen(run: Runs) -> None:
     assert "messages-not-as-traced" in codes
     assert "messages-traced" not in codes
     assert times(run("dgx-h100", collectives="traced"))[0] == pytest.approx(40, abs=0.01)
+
+
+@pytest.mark.theory
+def test_what_ifs_of_messages(tmp_path: Path) -> None:
+    """Rank 1's kernel takes 100 us and the message behind it 40: nothing on an ideal network. Latency and bandwidth of
+    hosts are none of NCCL's, which is told. A rank of half the speed takes 100 us more."""
+    workload_folder.write(stages().workload(), tmp_path / "stages")
+    study = {"schema": 1, "workload": {"path": str(tmp_path / "stages")}, "target": "dgx-a100"}
+    asked = ("ideal-network", "free-collectives", "zero-latency", "infinite-bandwidth", "slower:rank:1=2", "no-skew")
+    found = manyscale.what_if(study, asked)
+    base = found.makespan_seconds["base"]
+    change = {name: round((seconds - base) * 1e6) for name, seconds in found.makespan_seconds.items()}
+    assert change == {
+        "base": 0, "ideal-network": -40, "free-collectives": -40, "zero-latency": 0, "infinite-bandwidth": 0,
+        "slower:rank:1=2": 100, "no-skew": 0,
+    }  # fmt: skip
+    told = {point.axes["what_if"] for point in found.points if "what-if-without-nccl" in {n.code for n in point.notes}}
+    assert told == {"zero-latency", "infinite-bandwidth"}
 
 
 @pytest.mark.theory
