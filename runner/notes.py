@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from manyscale.models.workload.notes import Note, Severity, in_order
@@ -26,6 +27,16 @@ def accepted(notes: Iterable[Note], accept: Collection[str]) -> str:
     """For the line of the number: those that would have refused it, or ""."""
     codes = dict.fromkeys(note.code for note in notes if note.code in accept and note.severity is not Severity.informs)
     return f" [accepted: {', '.join(codes)}]" if codes else ""
+
+
+def of_shapes(notes: Iterable[Note]) -> list[Note]:
+    """Of points that are different programs, whose notes differ by what they count: the one that counts most of each
+    code and place."""
+    found: dict[tuple[str, Severity, str], list[Note]] = {}
+    for note in dict.fromkeys(notes):
+        found.setdefault((note.code, note.severity, note.where), []).append(note)
+    most = [(max(alike, key=lambda each: each.count), len(alike)) for alike in found.values()]
+    return [replace(note, text=f"{note.text}; other points count less") if alike > 1 else note for note, alike in most]
 
 
 def lines(notes: Sequence[Note]) -> list[str]:

@@ -109,11 +109,13 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
 
 
 def _print_results(finished: RunResult | SweepResult, accept: Sequence[str]) -> None:
-    from manyscale.runner.notes import accepted
+    from manyscale.runner.notes import accepted, of_shapes
     from manyscale.runner.study.shapes import is_shape
 
     points = finished.summaries
+    notes = [note for point in points for note in point.notes]
     if any(map(is_shape, points[0].axes)):
+        notes = of_shapes(notes)
         shown = _print_shapes(points, accept)
     else:
         shown = points if len(points) <= MOST_POINTS_SHOWN else points[:1]
@@ -127,7 +129,7 @@ def _print_results(finished: RunResult | SweepResult, accept: Sequence[str]) -> 
         f"{finished.host['wall_seconds']:.2f} s wall, {finished.host['cpu_seconds']:.2f} s CPU"
     )
     print(f"results: {at(finished.directory)}")
-    print_notes([note for point in points for note in point.notes])
+    print_notes(notes)
 
 
 def _print_shapes(points: Sequence[Summary], accept: Sequence[str]) -> Sequence[Summary]:

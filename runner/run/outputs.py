@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Note, Severity
+from manyscale.runner.notes import of_shapes
 from manyscale.runner.predict.units import Outcome
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import directory as rundir
@@ -23,6 +24,7 @@ from manyscale.runner.run.results import Result
 from manyscale.runner.run.shown import is_built_in
 from manyscale.runner.run.sweeps.summaries import Summary
 from manyscale.runner.study import what_if
+from manyscale.runner.study.shapes import is_shape
 
 _ALWAYS = ("timeline", "statistics")
 
@@ -140,7 +142,8 @@ def write_sweep(directory: Path, points: Sequence[Summary], axes: list[str], tit
         write_table(what_if.table(table, axes), directory / "what_if.parquet")
     if report:
         page = "what-if" if axes == [what_if.AXIS] else "report"
-        notes = sorted(dict.fromkeys(note for point in points for note in point.notes), key=_severity)
+        found = dict.fromkeys(note for point in points for note in point.notes)
+        notes = sorted(of_shapes(found) if any(map(is_shape, axes)) else found, key=_severity)
         lookup("sweep-writer", page)(table, axes, directory, title, notes)
 
 

@@ -214,6 +214,8 @@ def _run_sweep(asked: _Asked) -> Run:
     known = before.known if before is not None else {}
     few = packs or sweep.has_shapes  # shapes were looked at when they were counted
     wanted = range(number) if not few else sweep.first_with_each_value()[:MOST_CHECKED]
+    if (largest := sweep.largest_shape()) is not None and len(known) < number:
+        points.prepare(largest)
     checked = {index: points.prepare(index) for index in wanted if index not in known}
     chosen = "local" if options.executor == "auto" else options.executor
     if checked:

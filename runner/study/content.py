@@ -188,6 +188,15 @@ class Sweep:
         """What tells what is synthesised at a point from that at others."""
         return tuple(repr(value) for key, value in self.values(index).items() if shapes.is_shape(key))
 
+    def largest_shape(self) -> int | None:
+        """The number of the first point with the most ranks, where shapes differ in these: it shows whether all fit on
+        the machine."""
+        if self._synthesis is None:
+            return None
+        ranks = [shapes.ranks(self._synthesis, self.values(index)) for index in range(len(self))]
+        most = max(ranks)
+        return ranks.index(most) if ranks[0] < most else None
+
     def first_with_each_value(self) -> list[int]:
         """Numbers of the points that are the first ones with some value of some axis, the first point among them: what
         is wrong with a value alone shows in these. All shapes are right, and of these there is the first alone."""

@@ -105,6 +105,12 @@ def derived_copies(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
     return {COPIES: copies}
 
 
+def ranks(base: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+    """Of a point whose shape can be."""
+    keys = {**base, **{name.removeprefix(PREFIX): value for name, value in values.items() if is_shape(name)}}
+    return math.prod(keys.get(name, 1) for name in ("tp", "pp", "dp"))
+
+
 def _changed(base: Mapping[str, Any], axes: Mapping[str, Any], chosen: Sequence[Any]) -> dict[str, Any]:
     return {**base, **{name.removeprefix(PREFIX): value for name, value in zip(axes, chosen, strict=True)}}
 

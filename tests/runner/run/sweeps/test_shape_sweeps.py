@@ -62,6 +62,8 @@ def test_points_are_their_shapes_alone_and_the_best_are_first(study, cli):
     first = next(place for place, line in enumerate(lines) if line.endswith("the best first:"))
     shown = [int(line.split()[0]) for line in lines[first + 2 : first + 10]]
     assert shown == sorted(range(8), key=lambda k: table["step.whole"][k])
+    notes = [line for line in lines if line.startswith("note: ")]
+    assert len(notes) == len({line.partition("[")[2].partition("]")[0] for line in notes}), "a code stands once"
     assert "2 of the sweep's 6 shapes cannot be, and are no points: 2 for gpus" in swept.out
     page = Path("all/report.html").read_text()
     assert "Shapes, the best first" in page
@@ -71,6 +73,15 @@ def test_points_are_their_shapes_alone_and_the_best_are_first(study, cli):
     again = cli("run", study, "-o", "all", "--resume", "--executor", "local")
     assert again.status == 0, again.err
     assert contents(Path("all")) == before
+
+
+def test_a_shape_that_does_not_fit_on_the_machine_is_told_before_any_is_predicted(cli, refused):
+    step = {**STEP, "gpus": None}
+    axes = {f"{PREFIX}tp": [1, 4], f"{PREFIX}dp": [1, 8]}
+    target = {"name": "dgx-a100", "nodes": 2}
+    given = written("large.yaml", {"workload": {"synthesise": step}, "sweep": axes, "target": target})
+    refused(cli("run", given, "-o", "large"), "tp=4, workload.synthesise.dp=8: 32 ranks do not fit on dgx-a100")
+    assert not Path("large").exists()
 
 
 def test_one_workload_is_held_at_a_time_and_another_machine_makes_others():
