@@ -19,10 +19,11 @@ from manyscale.models.transformer.shape import Transformer
 from manyscale.models.transformer.times import FITTED, Framework, peak_flops
 from manyscale.models.workload import KIND_NAMES, MAX_RANKS, NO_RANK, SCHEMAS, PhaseKind, Workload
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.gpu_step_tables import SYNTHESISED
 from manyscale.models.workload.gpu_tables import GpuFlag
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 
-SOURCE: Final = "transformer"
+SOURCE: Final = SYNTHESISED
 MOST_ROWS: Final = 1 << 22  # of all ranks, as far as bundles of layers allow, but no fewer than 2,000 of a rank
 LEAST_ROWS: Final = 2000
 ROW_BYTES: Final = 134  # of all tables for each operation, measured

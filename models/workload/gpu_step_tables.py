@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 
+SYNTHESISED: Final = "transformer"  # format of workloads that were made from a model's shape
 KERNELS_SCHEMA: Final = pa.schema(
     [
         pa.field("kernel_name", pa.string(), nullable=False),

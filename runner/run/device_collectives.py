@@ -24,6 +24,7 @@ from manyscale.models.network.nccl.fabric import Fabric
 from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.network.program import Program
 from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu.streams.given import Devices
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
@@ -85,6 +86,15 @@ class Taken:
         own = with_fixed(own, fixed, self.messages_ps[fixed]) if len(fixed) else own
         return program, self.meetings(strand), own
 
+    def _unmeasured(self) -> np.ndarray:
+        """int64[2]: how many collectives of groups within a node, and of others, take what no table says."""
+        assert self.demands is not None
+        assert self.fabric is not None
+        mine = self.by_model & ~self.demands.is_measured
+        last = [int(each.links[-1]) if len(each.links) else -1 for each in self.demands.found]
+        over_nodes = np.array([*last, -1]) >= self.fabric.first_nic  # links of NICs and pods stand last
+        return np.bincount(over_nodes[self.demands.which[mine]].astype(np.int64), minlength=2)
+
     def arrays(self) -> Arrays:
         """Named arrays, as results of work units are stored; none without a model of NCCL."""
         if self.demands is None:
@@ -95,6 +105,7 @@ class Taken:
         return {
             "collective_model_ps": self.demands.time_ps,
             "collective_traced_ps": np.where(self.traced.is_priced, self.traced.collectives.traced_ps, -1),
+            "collectives_unmeasured": self._unmeasured(),
             "collective_by_model": self.by_model.astype(np.uint8),
             "collective_way": code[self.demands.which] if len(found) else np.zeros(0, np.int16),
             "collective_way_names": np.frombuffer("\n".join(names).encode(), np.uint8),
@@ -160,6 +171,20 @@ def _gpus_of_members(of: StreamCollectives, given: Given, gpu_of_rank: np.ndarra
         own[rank[mine]] = gpu[mine]
         members[number] = own[of.members[number]]
     return members
+
+
+def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
+    """Where NCCL's formula alone says what collectives take."""
+    found = []
+    counts = arrays.get("collectives_unmeasured", np.zeros(2, np.int64)).tolist()
+    for count, where in zip(counts, ("", " between nodes"), strict=True):
+        if count:
+            text = (
+                f"{count:,} collectives{where} were not measured on the target (network.nccl.tables): they take what "
+                "NCCL's tuner has, which is up to twice too quick from 1 to 64 MiB"
+            )
+            found.append(changes("collectives-unmeasured", text, count=count, errs=Errs.short))
+    return found
 
 
 def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:

@@ -296,4 +296,4 @@ def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
             "the first that each of these uses"
         )
         found.append(changes("gpu-of-messages", text, count=of_several))
-    return found
+    return [*found, *device_collectives.notes(arrays)]

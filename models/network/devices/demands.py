@@ -29,6 +29,11 @@ class Demands:
         """int64[n]: what each takes alone, -1 of one without."""
         return np.array([*(each.time_ps for each in self.found), -1], np.int64)[self.which]
 
+    @property
+    def is_measured(self) -> np.ndarray:
+        """bool[n]: whose times follow a table of the target, or take none."""
+        return np.array([*(each.is_measured or each.time_ps == 0 for each in self.found), True], np.bool_)[self.which]
+
     def joined(self, other: Demands) -> Demands:
         """Of both, one behind the other."""
         moved = np.where(other.which >= 0, other.which + len(self.found), -1)

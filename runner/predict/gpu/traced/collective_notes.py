@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.device.hosts import Given
-from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.workload import COLLECTIVES, SENDS, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
@@ -31,8 +30,7 @@ class Taking:
     is_known: np.ndarray
     agreed: Agreement | None
 
-    def notes(self, nccl: Nccl | None, *, over_nodes: bool) -> list[Note]:
-        """``over_nodes``: ranks are on several."""
+    def notes(self) -> list[Note]:
         count = len(self.of)
         if self.chosen == "free":
             return [changes("collectives-free", f"{count:,} collectives take no time (gpu.collectives)", count=count)]
@@ -68,7 +66,6 @@ class Taking:
         if number := int(np.count_nonzero(modelled)):
             text = f"{number:,} collectives take what the model of NCCL says, behind the arrival of their last member"
             found.append(informs("collectives-modelled", text, count=number))
-            found += _unmeasured(nccl, number, over_nodes=over_nodes)
         return found
 
     def _of_traced(self, as_traced: np.ndarray, agrees: np.ndarray) -> list[Note]:
@@ -113,17 +110,6 @@ class Taking:
         names = sorted({self.of.names.get(each, "") for each in used} - {""})
         more = ", ..." if len(names) > _MOST_GROUPS else ""
         return f" (groups {', '.join(names[:_MOST_GROUPS])}{more})" if names else ""
-
-
-def _unmeasured(nccl: Nccl | None, count: int, *, over_nodes: bool) -> list[Note]:
-    """Where NCCL's formula alone says what collectives take."""
-    if nccl is None or any(table.nodes > 1 or not over_nodes for table in nccl.tables):
-        return []
-    text = (
-        f"collectives{' between nodes' if over_nodes else ''} were not measured on the target "
-        "(network.nccl.tables): they take what NCCL's tuner has, which is up to twice too quick from 1 to 64 MiB"
-    )
-    return [changes("collectives-unmeasured", text, count=count, errs=Errs.short)]
 
 
 def message_notes(workload: Workload, given: Given, of: StreamCollectives, messages_ps: np.ndarray) -> list[Note]:

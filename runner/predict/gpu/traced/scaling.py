@@ -95,7 +95,7 @@ def roofline_ps(workload: Workload, gpu: Gpu) -> np.ndarray:
 
 
 def clocked(gpu: Gpu, base: Gpu | None) -> Gpu:
-    """``gpu`` with the published peaks of ``base``, which it was before its clock or SMs were changed alike."""
+    """``gpu`` with its published peaks by its clock and SMs, where the study changed these of ``base``."""
     if base is None or gpu.matrix is None or base.matrix is None or gpu.matrix.peaks_flops != base.matrix.peaks_flops:
         return gpu
     times = gpu.sms * gpu.frequency_hz / (base.sms * base.frequency_hz)

@@ -352,15 +352,14 @@ class TracedSource(PhaseSource):
         return [changes("start-latency-assumed", text)]
 
     def _collective_notes(self) -> list[Note]:
-        case, of = self._case, self._collectives
+        of = self._collectives
         found = message_notes(self._workload, self._given, of, self._messages_ps)
         found += traced_message_notes(self._choice.collectives, self._traced_messages[1], self._messages_ps)
         if not len(of):
             return found
         agreed = self._agreement if np.any(of.traced_ps >= 0) else None
         taking = Taking(of, self._choice.collectives, self._takes_traced, self._is_known, agreed)
-        over_nodes = self._workload.num_ranks > (case.study.mapping.ranks_per_node or case.machine.node.num_gpus)
-        return [*taking.notes(Nccl.of(case.machine.network), over_nodes=over_nodes), *found]
+        return [*taking.notes(), *found]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of streams, steps and collectives."""

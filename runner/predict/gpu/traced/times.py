@@ -10,8 +10,8 @@ import numpy as np
 
 from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.transformer.step import SOURCE as SYNTHESISED
 from manyscale.models.workload import PhaseKind, Workload
+from manyscale.models.workload.gpu_step_tables import SYNTHESISED
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives

@@ -12,9 +12,8 @@ import yaml
 from gpu_steps import US, G, Steps
 
 import manyscale
-from manyscale.models.transformer.step import SOURCE
 from manyscale.models.workload import Workload
-from manyscale.models.workload.gpu_step_tables import KernelClass
+from manyscale.models.workload.gpu_step_tables import SYNTHESISED, KernelClass
 from manyscale.runner.study.targets import shipped_content
 
 A100 = "NVIDIA A100-SXM4-40GB"
@@ -83,5 +82,5 @@ def test_what_ratios_do_not_tell_is_told(run):
     took, notes = run(workload, target)
     assert took["copy_to_device"] == 100
     assert (notes["copies-as-traced"].count, notes["short-kernels-scaled"].count) == (1, 1)
-    _, notes = run(replace(workload, source_format=SOURCE), target)
+    _, notes = run(replace(workload, source_format=SYNTHESISED), target)
     assert A100 in notes["synthesised-elsewhere"].text

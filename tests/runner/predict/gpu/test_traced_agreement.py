@@ -180,3 +180,20 @@ def test_collectives_whose_parts_differ_take_what_all_parts_do(tmp_path: Path, m
     told = {note.code: note for note in result.notes}
     assert "(groups unknown)" in told["collectives-evened"].text
     assert "collectives-unsized" not in told
+
+
+def test_collectives_of_which_no_table_tells_are_counted_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """dgx1-v100 has tables of all-reduces within a node: of three collectives one is measured."""
+    steps = Steps(16, PAIRS)
+    for rank in range(16):
+        steps.launch(rank, 1 * US)
+        if rank < 2:
+            steps.collective(rank, ALLREDUCE, 1 << 20, "pair")
+            steps.collective(rank, OperationKind.alltoall, 1 << 20, "pair")
+        steps.collective(rank, ALLREDUCE, 1 << 20, "all")
+    workload = steps.workload()
+    monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
+    content = {"schema": 1, "workload": {"path": "steps"}, "target": "dgx1-v100"}
+    notes = manyscale.run(content, executor="local", cache=tmp_path, report=False).notes
+    told = [(note.count, "between nodes" in note.text) for note in notes if note.code == "collectives-unmeasured"]
+    assert told == [(1, False), (1, True)]
