@@ -339,9 +339,8 @@ class Gpu(Block):
         (``matrix.peaks``), else by rate and clock. None for a type that they do not multiply."""
         if self.matrix is None:
             return None
-        published = self.matrix.peaks_flops.get(element)
         rate = self.matrix.rates.get(element)
-        return published if published or rate is None else 2.0 * rate * self.sms * self.frequency_hz
+        return None if rate is None else self.matrix.peaks_flops.get(element, 2.0 * rate * self.sms * self.frequency_hz)
 
     @property
     def front_cycles(self) -> int:

@@ -58,7 +58,7 @@ class Steps:
         """float64[steps]: bytes of a micro batch's activations, and of the gradients of a GPU."""
         column = self._column
         activations = ELEMENT_BYTES * column["micro_batch"] * column["sequence"] * column["hidden"]
-        return activations, ELEMENT_BYTES * self._weights
+        return activations, np.array([step.gradient_bytes for step in self.steps]) * self._weights
 
     def step_ps(
         self,

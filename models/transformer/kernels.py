@@ -29,7 +29,6 @@ KERNEL: Final = np.dtype(
         ("bytes", "f8"),
     ]
 )  # fmt: skip
-GRADIENT_BYTES: Final = 10  # of a parameter and micro batch: its gradient read, a sum of 32 bits read and written
 _C: Final = KernelClass
 
 
@@ -58,6 +57,7 @@ def layer(step: Transformer) -> Layer:
     wide = 4 * e / t
     depth, batch = h / step.heads, step.micro_batch * step.heads / t
     scores = batch * s * s
+    summed = ELEMENT_BYTES + 2 * step.gradient_bytes  # of a parameter: its gradient read, the sum read and written
     attention = _joined(
         _moves(_C.normalisation, 4 * whole),
         _product(tokens, 3 * h / t, h),
@@ -81,7 +81,7 @@ def layer(step: Transformer) -> Layer:
         _moves(_C.movement, 16 * e / t, 5),
         _gradients(tokens, 3 * h / t, h),
         _moves(_C.normalisation, 8 * whole, 3),
-        _moves(_C.elementwise, GRADIENT_BYTES * 4 * h * h / t, 6),
+        _moves(_C.elementwise, summed * 4 * h * h / t, 6),
     )
     products_back = _joined(
         _moves(_C.elementwise, 5 * whole, 3),
@@ -89,7 +89,7 @@ def layer(step: Transformer) -> Layer:
         _moves(_C.elementwise, 6 * wide, 3),
         _gradients(tokens, 4 * h / t, h),
         _moves(_C.normalisation, 8 * whole, 3),
-        _moves(_C.elementwise, GRADIENT_BYTES * 8 * h * h / t, 6),
+        _moves(_C.elementwise, summed * 8 * h * h / t, 6),
     )
     return Layer((attention, products), (attention_back, products_back))
 
@@ -110,7 +110,7 @@ def head(step: Transformer) -> tuple[np.ndarray, np.ndarray]:
     )
     back = _joined(
         _moves(_C.elementwise, 18 * logits, 3), _gradients(tokens, words, h), _moves(_C.normalisation, 8 * e, 3),
-        _moves(_C.elementwise, GRADIENT_BYTES * words * h, 1),
+        _moves(_C.elementwise, (ELEMENT_BYTES + 2 * step.gradient_bytes) * words * h, 1),
     )  # fmt: skip
     return forward, back
 
@@ -123,9 +123,9 @@ def optimiser(parameters: float, bytes_per_parameter: float, tensors: float) -> 
 def _core(step: Transformer, batch: float, depth: float, scores: float, e: float, *, back: bool) -> np.ndarray:
     """Scores, their softmax and dropout, and the sums that they weight."""
     s = step.sequence
-    if step.flash_attention:  # backward makes the scores again: five products for two
+    if step.flash_attention:  # of the scores before a token alone; backward makes them again: five products for two
         made = _moves(_C.attention, (8 if not back else 16) * e)
-        made["flops"] = 4.0 * batch * s * s * depth * (2.5 if back else 1.0)
+        made["flops"] = 2.0 * batch * s * s * depth * (2.5 if back else 1.0)
     elif back:
         made = _joined(
             _product(s, depth, s, batch), _product(s, s, depth, batch), _moves(_C.elementwise, 5 * scores),

@@ -2,13 +2,13 @@
 
 Sources, by equation: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (SC
 2020), section 3.1 and figure 1: 2 + 2 + 12 bytes of a parameter for its weight, its gradient, and what Adam keeps in 32
-bits, each divided among GPUs by a stage of ZeRO. Korthikanti et al., "Reducing Activation Recomputation in Large
+bits, each divided among GPUs by a stage of ZeRO; a sum of bf16's gradients takes 4 (Megatron-LM,
+training/theoretical_memory_usage.py: 18 in all). Korthikanti et al., "Reducing Activation Recomputation in Large
 Transformer Models" (MLSys 2023), eq. 1 to 6, section 4.2.3 and 4.3: activations of elements of two bytes, masks of
 dropout of one.
 
 s, b, h, a, t: sequence, micro batch, hidden, heads, tensor parallelism. Left out: what collectives, the allocator and
-the driver take for themselves; parameters that ZeRO's stage 3 has gathered; gradients' sums where these are kept in 32
-bits (2 bytes more of a parameter).
+the driver take for themselves, and parameters that ZeRO's stage 3 has gathered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def memory(step: Transformer, stage: int = 0) -> Memory:
     of_weights, of_gradients, of_optimiser = (step.dp if step.zero >= least else 1 for least in (3, 2, 1))
     return Memory(
         ELEMENT_BYTES * own / of_weights,
-        ELEMENT_BYTES * own / of_gradients,
+        step.gradient_bytes * own / of_gradients,
         OPTIMISER_BYTES * own / of_optimiser,
         _activations(step, stage),
     )

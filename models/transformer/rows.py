@@ -98,7 +98,8 @@ class Stages:
         own = step.parameters_of_stage(stage)
         shard = -(-own // step.dp)
         layer_shard = -(-self.bundle * step.layer_parameters // (step.tp * step.dp))
-        gathers = _Rows(self._framework).collective(_K.allgather, _DP, ELEMENT_BYTES * layer_shard, DATA).record(DATA)
+        gathers = self._gathered(layer_shard)
+        others = self._gathered(-(-step.hidden * (step.padded_vocabulary + step.sequence) // step.dp))
         for each in passes(step, stage):
             first, last = self._is_first(stage, each.chunk), self._is_last(stage, each.chunk)
             if not (first if each.is_forward else last):
@@ -106,6 +107,9 @@ class Stages:
             begin, end = ((self._embedding(0) if first else []), (self._head(0) if last else []))
             if not each.is_forward:
                 begin, end = ((self._head(1) if last else []), (self._embedding(1) if first else []))
+            if step.zero == 3 and step.dp > 1 and each.is_forward:  # vectors of words and places, kept for both ways
+                made.extend(others.rows)
+                made.await_event(COMPUTE)
             made.extend(begin)
             rows = forward if each.is_forward else back
             if step.zero == 3 and step.dp > 1:
@@ -121,23 +125,27 @@ class Stages:
             made.extend(end)
             if not each.is_forward and step.zero >= 2 and step.dp > 1:
                 made.record(COMPUTE).await_event(DATA)
-                made.collective(_K.reduce_scatter, _DP, ELEMENT_BYTES, DATA, ELEMENT_BYTES * shard)
+                made.collective(_K.reduce_scatter, _DP, step.gradient_bytes, DATA, step.gradient_bytes * shard)
             if not (last if each.is_forward else first):
                 made.send(self._sent_bytes, is_forward=each.is_forward)
         if step.pp > 1 and stage in (0, step.pp - 1):
-            tied = ELEMENT_BYTES * step.hidden * step.padded_vocabulary
+            tied = step.gradient_bytes * step.hidden * step.padded_vocabulary
             made.synchronize().collective(_K.allreduce, _EMBEDDING, tied)
         self._update(made, own, shard)
         made.synchronize().other()
         return made.joined()
 
+    def _gathered(self, shard: int) -> _Rows:
+        """Parameters of which each member has ``shard``."""
+        return _Rows(self._framework).collective(_K.allgather, _DP, ELEMENT_BYTES * shard, DATA).record(DATA)
+
     def _update(self, made: _Rows, own: int, shard: int) -> None:
         """Sums of gradients, and the optimiser, before which its host looks whether they are finite."""
         step = self.step
         if step.dp > 1 and step.zero == 0:
-            made.collective(_K.allreduce, _DP, ELEMENT_BYTES * own)
+            made.collective(_K.allreduce, _DP, step.gradient_bytes * own)
         elif step.dp > 1 and step.zero == 1:
-            made.collective(_K.reduce_scatter, _DP, ELEMENT_BYTES, COMPUTE, ELEMENT_BYTES * shard)
+            made.collective(_K.reduce_scatter, _DP, step.gradient_bytes, COMPUTE, step.gradient_bytes * shard)
         made.synchronize()
         tensors = LAYER_TENSORS * step.chunk_layers * step.interleaved
         updated = own if step.zero == 0 else shard

@@ -52,7 +52,7 @@ class Transformer(Strict):
     flash_attention: bool = False
     """Whether attention is one kernel that keeps its scores on the chip."""
     precision: Literal["fp16", "bf16"] = "fp16"
-    """Of weights and activations; sums and states of the optimiser have 32 bits."""
+    """Of weights and activations; states of the optimiser have 32 bits, and so have sums of bf16's gradients."""
 
     @model_validator(mode="after")
     def _divides(self) -> Transformer:
@@ -80,6 +80,12 @@ class Transformer(Strict):
         if self.sequence_parallel and self.sequence % self.tp:
             raise ImpossibleShapeError(f"sequence_parallel: sequence, {self.sequence}, is no multiple of tp, {self.tp}")
         return self
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of the sum of a parameter's gradients in memory and in collectives: Megatron-LM (arguments.py,
+        accumulate_allreduce_grads_in_fp32) keeps those of bf16, which has few digits, in 32 bits."""
+        return 4 if self.precision == "bf16" else ELEMENT_BYTES
 
     @property
     def ranks(self) -> int:

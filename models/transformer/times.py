@@ -48,7 +48,7 @@ class Framework(Block):
 
     matrix_efficiency: Share = 0.9
     """The share of the tensor cores' peak that tiles of deep products reach."""
-    matrix_start: Number = 280
+    matrix_start: Number = 467.6
     """What the begin and end of a tile take, as columns of depth."""
     memory_efficiency: Share = 0.95
     """The share of DRAM's bandwidth that kernels reach which move data."""
@@ -56,13 +56,13 @@ class Framework(Block):
     """How many times as fast they move what fits into L2."""
     kernel_least_ps: TimePs = Field(default=5_000_000, alias="kernel_least")
     """What each of them takes beside its bytes."""
-    host_launch_ps: TimePs = Field(default=39_600_000, alias="host_launch")
+    host_launch_ps: TimePs = Field(default=39_470_000, alias="host_launch")
     """What the host takes for each kernel or collective that it gives the GPU."""
-    host_collective_ps: TimePs = Field(default=11_900_000, alias="host_collective")
+    host_collective_ps: TimePs = Field(default=10_660_000, alias="host_collective")
     """What it takes more for a collective of tensor parallelism, for each further GPU of the group."""
-    host_message_ps: TimePs = Field(default=1_107_000_000, alias="host_message")
+    host_message_ps: TimePs = Field(default=1_167_000_000, alias="host_message")
     """What it takes to send or receive activations between stages."""
-    host_tensor_ps: TimePs = Field(default=4_800_000, alias="host_tensor")
+    host_tensor_ps: TimePs = Field(default=16_730_000, alias="host_tensor")
     """What it takes for each tensor of parameters in the optimiser."""
     optimiser_bytes: Number = 36
     """The bytes that the optimiser moves for each parameter."""
@@ -91,7 +91,8 @@ def kernel_ps(kernels: np.ndarray, gpu: Gpu, peak: float, framework: Framework) 
         depth = kernels["k"] + framework.matrix_start
         best = np.minimum(best, np.ceil(tiles / gpu.sms) * (2.0 * rows * columns * sm_ps / share) * depth)
     products = np.maximum(best, kernels["bytes"] * dram_ps)
-    # one kernel of attention: at half the efficiency of large products (Dao, "FlashAttention-2", 2023, fig. 5)
-    fused = np.maximum(2.0 * kernels["flops"] / gpu.sms * sm_ps, moves)
+    # one kernel of attention: at two thirds of the efficiency of large products, 60 % of the peak with the default
+    # (Dao, "FlashAttention-2", 2023: 50 to 73 % of an A100's; of that 1.75 of 2 with a causal mask, section 3.1)
+    fused = np.maximum(1.5 * kernels["flops"] / gpu.sms * sm_ps, moves)
     kind = kernels["kind"]
     return np.where(kind == KernelClass.matrix, products, np.where(kind == KernelClass.attention, fused, moves))

@@ -176,7 +176,7 @@ def calibrate(
         if len(paths) > 1:
             raise UserError(f"{paths[1]}: one table of measured steps is fitted at a time; give all rows in one")
         of_steps = calibrate_training(Path(paths[0]), fspath(base or _GPU_BASE), recompute=recompute, every=every)
-        return kept(CalibrateResult(of_steps.machine, of_steps), output, "calibration")
+        return kept(CalibrateResult(of_steps.machine, of_steps, of_steps.notes), output, "calibration")
     if (recompute, every) != ("none", 1):
         raise UserError("--recompute and --every go with measured steps: manyscale calibrate training FILE")
     if nccl:

@@ -104,6 +104,8 @@ def _print_training(found: TrainingCalibration) -> None:
         print(f"{name:>18} {value}")
     for name, text in shares(found).items():
         print(f"{name}: {text}")
+    for note in found.notes:
+        print(f"note: {note}")
 
 
 def _print_nccl(found: NcclCalibration) -> None:

@@ -44,7 +44,7 @@ class Matrix(Strict):
     """The multiply-adds of an SM in a cycle, by the type of the factors; dense, with sums of 32 bits where there are
     several."""
     peaks_flops: dict[Element, FlopRate] = Field(default={}, alias="peaks")
-    """What the GPU's data sheet gives as its dense peak, of all SMs, by the type of the factors: utilisations (MFU) are
+    """What the data sheet gives as the dense peak of the whole GPU, of types that `rates` has: utilisations (MFU) are
     shares of it, and times of kernels of frameworks follow from it. By default what `rates` give at the SMs' clock,
     which may be higher than the one that tensor cores are rated at."""
     sparse: Rate = 1

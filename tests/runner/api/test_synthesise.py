@@ -104,7 +104,7 @@ def test_the_utilisation_is_a_share_of_the_data_sheet_s_peak(tmp_path):
     flops = 72 * b * s * l * h**2 * (1 + s / (6 * h) + v / (12 * l * h))
     whole, found = (float(result.statistics[f"step.{name}"].value) for name in ("whole", "model_flops_utilisation"))
     assert found == pytest.approx(flops / (2 * 989.4e12 * whole))
-    states = 16 * (l * (12 * h**2 + 13 * h) + h * (v + s))
+    states = 18 * (l * (12 * h**2 + 13 * h) + h * (v + s))
     assert float(result.statistics["step.memory"].value) == pytest.approx(
         states + float(result.statistics["step.memory.activations"].value)
     )

@@ -18,8 +18,8 @@ from manyscale.runner.study.targets import build_machine, target_named
 
 HEAD = [*training.COLUMNS, training.TIME]
 KNOWN = Framework(
-    matrix_efficiency=0.7, matrix_start=400, memory_efficiency=0.8, host_launch="20 us", host_collective="9 us",
-    host_message="800 us", host_tensor="30 us",
+    matrix_efficiency=0.7, matrix_start=400, memory_efficiency=0.8, host_launch="20 us",
+    host_collective="9 us", host_message="800 us", host_tensor="30 us",
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def measured(tmp_path: Path, every: int = 1) -> Path:
     _, content = target_named("dgx-a100", "test")
     machine = build_machine(content, "dgx-a100")
     gpu, peak = training._gpu(machine)
-    took = known.step_ps(gpu, peak, KNOWN, *training._collectives(known, machine)) / 1e9
+    took = known.step_ps(gpu, peak, KNOWN, *training.collectives(known, machine)) / 1e9
     rows = [[each.ranks, each.global_batch, each.micro_batch, each.hidden, each.heads, each.layers, each.sequence,
              each.tp, each.dp, each.pp, ms] for each, ms in zip(made, took.tolist(), strict=True)]  # fmt: skip
     return table(tmp_path / "steps.csv", rows)
@@ -56,19 +56,25 @@ def test_what_is_known_is_found_again(tmp_path):
     found = training.calibrate_training(measured(tmp_path), every=2)
     assert np.abs(found.error).max() < 0.01
     assert found.was_fitted.sum() == len(steps()) / 2
-    for name in ("matrix_efficiency", "matrix_start", "memory_efficiency", "host_launch_ps", "host_message_ps"):
+    for name in ("matrix_efficiency", "matrix_start", "memory_efficiency", "host_launch_ps",
+                 "host_message_ps"):  # fmt: skip
         assert getattr(found.framework, name) == pytest.approx(getattr(KNOWN, name), rel=0.1), name
 
 
 def test_the_command_writes_a_machine_that_has_it(tmp_path, capsys):
     words = ["calibrate", "training", str(measured(tmp_path, every=5)), "-o", str(tmp_path / "machine")]
     assert main(words) == 0
-    assert "fitted: mean" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "fitted: mean" in told
+    (note,) = (line for line in told.splitlines() if "[shape-assumed]" in line)
+    assert "50,257 words; nothing computed again; " in note
+    assert "columns that may say it: vocabulary size, recompute, " in note
     _, content = target_named(str(tmp_path / "machine" / "machine.yaml"), "test")
     found = Framework.of(build_machine(content, "machine.yaml").node)
     figures = json.loads((tmp_path / "machine" / "calibration.json").read_text())
     assert found is not None
     assert found.model_fields_set == FITTED
+    assert "50,257 words" in content["sources"]["node.framework"]
     assert found.matrix_efficiency == figures["framework"]["matrix_efficiency"]
     assert len(figures["steps"]) == len(steps()[::5])
 
@@ -98,8 +104,30 @@ def test_a_column_says_what_is_computed_again(tmp_path):
     row = [1, 16, 1, 1024, 16, 12, 1024, 1, 1, 1]
     with path.open("w", newline="", encoding="utf-8-sig") as file:  # as spreadsheets write it
         csv.writer(file).writerows([[*HEAD, "Recompute"], [*row, 5.0, "full"], [*row, 6.0, ""]])
-    found, _ = training.read_steps(path, "selective")
+    found, _, lacks = training.read_steps(path, "selective")
     assert [step.recompute for step in found] == ["full", "selective"]
+    assert lacks["recompute"] == 1
+
+
+def test_columns_may_say_the_rest_of_a_shape(tmp_path):
+    path = tmp_path / "steps.csv"
+    row = [2, 16, 1, 1024, 16, 12, 1024, 2, 1, 1, 5.0]
+    with path.open("w", newline="") as file:
+        more = ["Vocabulary Size", "flash attention", "sequence parallelism"]
+        csv.writer(file).writerows([[*HEAD, *more], [*row, 32000, "yes", "True"], [*row, "", "no", ""]])
+    (one, other), _, lacks = training.read_steps(path)
+    assert (one.vocabulary, one.flash_attention, one.sequence_parallel) == (32000, True, True)
+    assert (other.vocabulary, other.flash_attention, other.sequence_parallel) == (50257, False, False)
+    assert lacks == {"vocabulary": 1, "recompute": 2, "sequence_parallel": 1, "flash_attention": 0}
+
+
+def test_parameters_that_the_rows_do_not_show_are_told():
+    """The search ends at a bound: efficiencies above what it tries, hosts that take nothing for messages."""
+    assert training._at_bounds(KNOWN) == ()
+    at_ends = KNOWN.model_copy(update={"matrix_efficiency": 0.9, "host_message_ps": 0})
+    (note,) = training._at_bounds(at_ends)
+    assert note.text.startswith("matrix_efficiency, host_message: at the end of the range")
+    assert training.content(at_ends.model_copy(update={"host_tensor_ps": 0.3}))["host_tensor"] == "0 ps"
 
 
 def test_gpus_without_such_tensor_cores_are_refused():
