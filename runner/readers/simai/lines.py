@@ -30,6 +30,7 @@ _GROUPS: Final = {"": "", "EP": "ep", "DP_EP": "dp_ep"}
 _COLUMNS: Final = 12
 _MOST_NS: Final = MOST_PS // 1000
 _MOST_LAYERS: Final = 1 << 22
+_OF_ROWS: Final = ("vpp", "ga")  # layers of a stage, and micro batches: the rows are all of these, one by one
 _SIZES: Final = {"model_parallel_NPU_group": "tp", "ep": "ep", "pp": "pp", "all_gpus": "gpus", "pp_comm": "pp_bytes"}
 
 
@@ -57,13 +58,15 @@ class Layer:
 @dataclass
 class Text:
     """What a file says. ``sizes`` of tp, ep, pp, gpus (0: it does not say), and of a message between stages.
-    ``checkpoints`` and ``initiates``: layers from which, and before which, forward passes are done anew."""
+    ``unknown``: words of the head that say nothing here. ``checkpoints`` and ``initiates``: layers from which, and
+    before which, forward passes are done anew."""
 
     policy: str
     layers: list[Layer] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     checkpoints: tuple[int, ...] = ()
     initiates: tuple[int, ...] = ()
+    unknown: list[str] = field(default_factory=list)
 
 
 def read_text(path: Path) -> Text:
@@ -98,7 +101,10 @@ def _head(found: Text, words: Sequence[str], place: str) -> None:
             else:
                 found.initiates = listed
             at += 2 + count
+        elif name in _OF_ROWS and at + 1 < len(words):
+            at += 2
         else:
+            found.unknown.append(words[at])
             at += 1
 
 

@@ -223,6 +223,9 @@ def _workload(
 def _notes(text: Text, sizes: Mapping[str, int], rank: _Rank) -> Iterator[Note]:
     yield informs("times-of-layers", f"the passes of {len(text.layers)} layers take the times of the text, on all GPUs "
                   "alike", count=len(text.layers))  # fmt: skip
+    if text.unknown:
+        told = f"words of the head are not known and left out: {', '.join(map(repr, text.unknown[:5]))}"
+        yield changes("head-words-unknown", f"{len(text.unknown)} {told}", count=len(text.unknown))
     if sizes["pp"] > 1:
         yield changes(
             "pipeline-left-out", f"{sizes['pp']} stages of a pipeline do not wait for each other, and their messages "

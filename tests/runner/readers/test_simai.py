@@ -97,6 +97,10 @@ def test_what_the_text_leaves_open_is_told(tmp_path):
     notes = {each.code: each for each in read(tmp_path, head, "a -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 8 0").notes}
     assert "(77 bytes each)" in notes["pipeline-left-out"].text
     assert notes["collectives-of-one"].count == 1
+    assert "head-words-unknown" not in notes
+    (note,) = (each for each in read(tmp_path, head + " ga: 2 tensor: 4", "a -1 1 NONE 0 1 NONE 0 1 NONE 0 0").notes
+               if each.code == "head-words-unknown")  # fmt: skip
+    assert note.text.endswith(": 'tensor:', '4'")
 
 
 @pytest.mark.parametrize(
