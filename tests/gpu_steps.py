@@ -39,10 +39,11 @@ class Steps:
 
     def launch(
         self, rank: int, takes: int, stream: int = 20, *, name: str = "kernel", of: KernelClass = KernelClass.other,
-        precision: str = "fp32", flops: float = float("nan"), moves: float = float("nan"), **more: Any,
+        precision: str = "fp32", flops: float = float("nan"), moves: float = float("nan"),
+        shape: tuple[int, int] = (0, 0), **more: Any,
     ) -> int:  # fmt: skip
-        """``moves``: bytes of DRAM."""
-        kernel = self.kernels.setdefault((name, int(of), precision, flops, moves), len(self.kernels))
+        """``moves``: bytes of DRAM; ``shape``: blocks, threads of each."""
+        kernel = self.kernels.setdefault((name, int(of), precision, flops, moves, *shape), len(self.kernels))
         return self.give(rank, G.launch, stream, kernel_id=kernel, duration_ps=takes, **more)
 
     def copy(self, rank: int, kind: GpuOperationKind, size: int, stream: int = 20, *, takes: int = -1,
@@ -136,7 +137,7 @@ class Steps:
     # The whole
 
     def workload(self, name: str = "steps") -> Workload:
-        names = ("kernel_name", "kernel_class", "precision", "flops", "bytes")
+        names = ("kernel_name", "kernel_class", "precision", "flops", "bytes", "blocks", "block_threads")
         rows: dict[str, list[dict[str, Any]]] = {
             "operations": [row for mine in self.operations for row in mine],
             "phases": [row for mine in self.phases for row in mine],

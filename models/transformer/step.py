@@ -118,7 +118,8 @@ class _Tables:
             "kernels": _table(
                 "kernels", kernel_name=text_array(kernels.names), kernel_class=np.array(kernels.kinds, np.int8),
                 precision=text_array([step.precision] * count), flops=np.array(kernels.flops, np.float64),
-                bytes=np.array(kernels.sizes, np.float64),
+                bytes=np.array(kernels.sizes, np.float64), blocks=np.zeros(count, np.int64),
+                block_threads=np.zeros(count, np.int32),
             ),
             "traced_gpus": _table(
                 "traced_gpus", rank=ranks, device=np.zeros(step.ranks, np.int32),

@@ -3,7 +3,8 @@ steps that were made from the shape of a model.
 
 ``kernels``
     What the GPU executes, one row per kernel of one shape: ``kernel_id`` is the row. Operations of ``gpu_operations``
-    name it, and say how long it took. ``flops`` and ``bytes`` are those of one execution, NaN where they are unknown.
+    name it, and say how long it took. ``flops`` and ``bytes`` are those of one execution, NaN where they are unknown;
+    ``blocks`` and ``block_threads`` say how it was launched, 0 where it is unknown.
 ``traced_gpus``
     Which GPU each rank was traced on, by its device; a rank that was not traced has no row.
 ``gpu_memory``
@@ -41,6 +42,8 @@ KERNELS_SCHEMA: Final = pa.schema(
         pa.field("precision", pa.string(), nullable=False),  # of the arithmetic: fp32, tf32, fp16, ...; "" for unknown
         pa.field("flops", pa.float64(), nullable=False),
         pa.field("bytes", pa.float64(), nullable=False),  # that DRAM moves at least
+        pa.field("blocks", pa.int64(), nullable=False),
+        pa.field("block_threads", pa.int32(), nullable=False),
     ]
 )
 TRACED_GPUS_SCHEMA: Final = pa.schema(

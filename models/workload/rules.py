@@ -197,7 +197,9 @@ RULES: Final[dict[str, Rules]] = {
             Values("duration_ps", -1),
         ),
     ),
-    "kernels": Rules(values=(Values("kernel_class", 0, len(KernelClass)),)),
+    "kernels": Rules(
+        values=(Values("kernel_class", 0, len(KernelClass)), Values("blocks"), Values("block_threads")),
+    ),
     "traced_gpus": Rules(("rank", "device"), is_unique=True, values=(Values("device"),)),
     "gpu_memory": Rules(
         ("rank", "device"),

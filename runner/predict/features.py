@@ -36,21 +36,35 @@ from manyscale.runner.study.targets import shipped_content
 _OF_READERS: Final = ("flop_rate", "time_unit", "application")  # options that some readers take (OPTIONS there)
 _COPIES: Final = (int(GpuOperationKind.copy_to_device), int(GpuOperationKind.copy_to_host))
 _UNREAD: Final = "plays no part: nothing that the run does reads it"
+# that the trace with times has, and not the one with instructions
+_OF_STREAMS: Final = ("copies", "host-calls", "free-host-calls", "launches-of-ranks", "shared-gpus", "ranks-in-turn",
+                      "streams", "folded-gpus", "several-gpus")  # fmt: skip
 _NO_SETTING: Final = ("schema", "name", "description", "sources")
 
 
 def found_features(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -> dict[str, int]:
     """How often a run has each feature, those that it has. ``node_of_rank`` int[ranks]; ``launches``: the workload with
     its kernel launches. O(operations + members of communicators + launches)."""
-    traced = launches is None and has_times(case.traced.tables)
+    traced = _has_traced_kernels(case, launches)
     counts: dict[str, Any] = {
         "traced-kernels": traced,
         **_of_network(case, node_of_rank),
         **_of_cores(case, node_of_rank, launches),
     }
     if launches is not None:
-        counts |= {**_of_launches(case, launches, node_of_rank), "launches": launches.tables["launches"].num_rows}
+        own = {**_of_launches(case, launches, node_of_rank), "launches": launches.tables["launches"].num_rows}
+        counts |= {name: count for name, count in own.items() if not (traced and name in _OF_STREAMS)}
     return {name: int(count) for name, count in counts.items() if count}
+
+
+def _has_traced_kernels(case: Case, launches: Workload | None) -> bool:
+    """Whether kernels take times of the trace, at least those whose instructions no other trace has."""
+    return has_times(case.traced.tables) and (launches is None or _names_instructions(case))
+
+
+def _names_instructions(case: Case) -> bool:
+    """Whether another trace has the instructions of kernels, by their names."""
+    return case.study.workload.gpu_trace is not None and case.study.mapping.launches is None
 
 
 def _of_network(case: Case, node_of_rank: np.ndarray) -> dict[str, Any]:
@@ -244,11 +258,13 @@ def _executed(launches: Workload, *, told: bool = False, in_clusters: bool = Fal
 
 def domains(case: Case, *, has_launches: bool) -> Iterator[tuple[str, str, Domain | None]]:
     """(level, name, domain) of the models that a study uses; None for one that declares none."""
-    model = case.study.model
-    chosen = {"cpu": model.cpu, "network": model.network}
-    if has_launches:
-        chosen["gpu"] = model.gpu or ("traced" if has_times(case.traced.tables) else "detailed")
-    for level, name in chosen.items():
+    model, timed = case.study.model, has_times(case.traced.tables)
+    chosen = [("cpu", model.cpu), ("network", model.network)]
+    if has_launches and timed and _names_instructions(case):
+        chosen += [("gpu", "traced"), ("gpu", model.gpu or "detailed")]
+    elif has_launches:
+        chosen.append(("gpu", model.gpu or ("traced" if timed else "detailed")))
+    for level, name in chosen:
         yield level, name, getattr(lookup(level, name), "DOMAIN", None)
 
 

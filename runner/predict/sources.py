@@ -131,6 +131,11 @@ def _with_launches(case: Case, cores: PhaseSource) -> PhaseSource:
         raise UserError(
             f"{study.workload.path}: has no times of kernels, which model.gpu: traced takes; leave model.gpu out"
         )
+    if study.workload.gpu_trace is not None and study.mapping.launches is None:
+        raise UserError(
+            f"{study.workload.path}: has no kernels that workload.gpu_trace could say the instructions of; name which "
+            "phases take the times of which of its launches (mapping.launches), or leave it out"
+        )
     if not has_launches:
         if study.model.gpu is not None or study.sampling.launches != "full" or study.sampling.blocks != "full":
             raise UserError(
@@ -146,13 +151,19 @@ def _with_launches(case: Case, cores: PhaseSource) -> PhaseSource:
 
 
 def _traced(case: Case, cores: PhaseSource) -> PhaseSource:
-    """Kernels take the times of the trace. Raises UserError for a study of launches' instructions."""
+    """Kernels take the times of the trace, or what a model says of the instructions that workload.gpu_trace has. Raises
+    UserError for a study of launches' instructions without these."""
     study = case.study
-    if study.model.gpu not in (None, "traced") or study.sampling.launches != "full" or study.sampling.blocks != "full":
+    of_instructions = study.model.gpu not in (None, "traced") or {study.sampling.launches, study.sampling.blocks} != {
+        "full"
+    }
+    if of_instructions and study.workload.gpu_trace is None:
         raise UserError(
             f"{study.workload.path}: has times of kernels and not their instructions, which model.gpu and "
-            "sampling.launches are about; leave these keys out"
+            "sampling.launches are about; name a trace of these (workload.gpu_trace), or leave the keys out"
         )
+    if study.model.gpu == "traced" and study.workload.gpu_trace is not None:
+        raise UserError("workload.gpu_trace: model.gpu: traced takes no instructions; leave one of the two out")
     from manyscale.runner.predict.gpu.traced.source import TracedSource
 
     return TracedSource(case, cores)

@@ -93,11 +93,18 @@ def stream_tables(
 
 
 def kernels_table(
-    names: Sequence[str], classes: Sequence[int], precisions: Sequence[str], flops: np.ndarray, size: np.ndarray
+    names: Sequence[str],
+    classes: Sequence[int],
+    precisions: Sequence[str],
+    flops: np.ndarray,
+    size: np.ndarray,
+    launched: np.ndarray | None = None,
 ) -> pa.Table:
-    """``kernels``; ``flops`` and ``size`` (bytes) float64[kernels], NaN where unknown."""
+    """``kernels``; ``flops`` and ``size`` (bytes) float64[kernels], NaN where unknown; ``launched`` int64[kernels, 2]:
+    blocks, and threads of each, 0 where unknown."""
+    launched = np.zeros((len(names), 2), np.int64) if launched is None else launched
     columns = [text_array(names), to_arrow(np.array(classes, np.int8)), text_array(precisions), to_arrow(flops),
-               to_arrow(size)]  # fmt: skip
+               to_arrow(size), to_arrow(launched[:, 0].copy()), to_arrow(launched[:, 1].astype(np.int32))]  # fmt: skip
     return pa.Table.from_arrays(columns, schema=KERNELS_SCHEMA)
 
 

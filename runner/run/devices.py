@@ -277,7 +277,7 @@ def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
             f"{beside} ranks share a GPU with others, since nodes have too few for all: with gpu.mps their launches "
             "run at the same time, each as long as alone"
         )
-        found.append(changes("gpus-shared", text, count=beside, errs=Errs.short))
+        found.append(changes("gpus-shared-at-once", text, count=beside, errs=Errs.short))
     if as_hosts := int(arrays["messages_as_hosts"][0]):
         text = (
             f"{as_hosts} messages between GPUs of a node take the way of the hosts' messages, and not "

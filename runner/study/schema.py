@@ -234,7 +234,7 @@ class Study(_Keys):
 
     @model_validator(mode="after")
     def _launches_have_a_trace(self) -> Study:
-        if (self.mapping.launches is None) != (self.workload.gpu_trace is None):
+        if self.mapping.launches is not None and self.workload.gpu_trace is None:
             raise ValueError(
                 "mapping.launches says which phases take the times of which launches of workload.gpu_trace: give both"
             )

@@ -133,7 +133,8 @@ class TraceChoice(Strict):
     format that names no communicators, whether collectives that only some ranks call are done by groups of these,
     where these can be told (``infer``) or in any case (``group``), or by each alone (``local``;
     ``readers/simgrid_ti/groups.py``). ``ranks``: how many there are, where the trace does not say it (SimAI's text).
-    ``gpu_trace``: the trace of the kernel launches that ``mapping.launches`` places. ``repeat``: see Repeat.
+    ``gpu_trace``: the trace of the kernel launches that ``mapping.launches`` places, or, of a workload with times of
+    kernels, the instructions of those of the same name and shape. ``repeat``: see Repeat.
     ``synthesise``: nothing is read; a step is made from the shape of a model, and ``path`` is the kind of model."""
 
     path: str
@@ -170,7 +171,8 @@ class TraceChoice(Strict):
     """Another trace of the same program, on the same input, that holds the detailed level of some ranks and
     iterations."""
     gpu_trace: str | None = None
-    """The trace of the kernel launches that `mapping.launches` places."""
+    """The trace of the kernel launches that `mapping.launches` places; without that, of a workload with times of
+    kernels: a model of GPUs says what kernels of the same name and shape as its launches take."""
     repeat: Repeat | None = None
     """More iterations of the main loop than were traced."""
     synthesise: Synthesis | None = None

@@ -21,9 +21,8 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.options import GpuChoice
-from manyscale.runner.predict.gpu.partial import check_blocks
-from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
-from manyscale.runner.predict.gpu.predictions import Predictions, predictions
+from manyscale.runner.predict.gpu.predicted_launches import PredictedLaunches
+from manyscale.runner.predict.gpu.predictions import Predictions
 from manyscale.runner.predict.gpu.streams.copies import Copies, copies_of, notes_of
 from manyscale.runner.predict.gpu.streams.given import given_of
 from manyscale.runner.predict.gpu.streams.joins import joins
@@ -46,57 +45,26 @@ class LaunchSource(PhaseSource):
         self._launches = case.shared.once(("launches", *place), lambda: Launches(case.workload, study))
         self.launches = self._launches.source
         self._gpu = checks.gpu_of(case.machine)
-        self._name = launch_units.name_of(study)
-        self._model = lookup("gpu", self._name)
+        self._model = lookup("gpu", launch_units.name_of(study))
+        self._predicted = PredictedLaunches(case, self.launches, self._launches.rows, self._launches.place)
         self._joins = joins(case)
-
-    @cached_property
-    def _plan(self) -> LaunchPlan:
-        """Which launches are simulated, and what the others follow from."""
-        study, launches = self._case.study, self._launches
-        return self._case.shared.once(
-            ("launch plan", *study.choices("launches")),
-            lambda: plan_launches(launches.source, launches.rows, study, launches.place),
-        )
 
     def plans(self) -> list[Plan]:
         """Of launches, and if a CPU's time is predicted, too, those of it."""
         of_cores = self._cores.plans()
-        own = self._plan.plan(self._name)
+        own = self._predicted.table()
         return [own] if self._launches.is_whole_run else [*of_cores, own]
 
     def unit_keys(self, plan: Plan, done: Done) -> list[str]:
         if plan.element_kind != "launch":
             return self._cores.unit_keys(plan, done)
-        units = done[self._last].units
-        key_of = {row: unit.key for part, unit in zip(self._parts, units, strict=True) for row in part.simulated}
-        return [key_of[row] for row in self._plan.chosen.tolist()]
+        return self._predicted.unit_keys(done)
 
     def stages(self, done: Done) -> list[Stage]:
         """Launches are one stage, or three where the model has profiles. Raises UserError for launches that the machine
         cannot run."""
-        if not done:
-            self._check()
-        return [*self._cores.stages(done), *self._own_stages(done)]
-
-    def _own_stages(self, done: Done) -> list[Stage]:
-        source, study = self._launches.source, self._case.study
-        if not done:
-            content = self._case.machine_content["node"]["gpu"]
-            return [launch_units.first_stage(source, self._parts, self._gpu, content, study)]
-        if self._last in done:
-            return []
-        outlines = done[launch_units.OUTLINE]
-        if launch_units.PROFILE not in done:
-            return [launch_units.profile_stage(source, self._parts, outlines, self._gpu, study)]
-        return [launch_units.predict_stage(outlines, done[launch_units.PROFILE], self._gpu, study)]
-
-    def _check(self) -> None:
-        machine, launches, study = self._case.machine, self._launches, self._case.study
-        self._model.check(study)
-        clusters = checks.runs_clusters(study, self._gpu)
-        checks.check_fit(launches.source, launches.rows, machine, launches.place, clusters=clusters)
-        check_blocks(launches.source, self._plan.chosen, self._gpu, self._name, study.sampling.blocks, launches.place)
+        own = self._predicted.stages(done)
+        return [*self._cores.stages(done), *own]
 
     def phase_times(self, done: Done) -> np.ndarray:
         """Those of launches are final: no CPU's speed changes them."""
@@ -115,7 +83,7 @@ class LaunchSource(PhaseSource):
         return duration
 
     def content(self) -> list[str]:
-        plan, executions = self._plan, self._launches.executions
+        plan, executions = self._predicted.plan, self._launches.executions
         own = np.array([self._cores.cpu_ratio, self._gpu.frequency_hz, self._gpu.launch_latency_cycles, self._joins])
         digest = array_digest(executions.phase, executions.launch, plan.row, plan.representative, own)
         copied = [] if self._copies is None else [array_digest(self._copies.launch, self._copies.took_ps)]
@@ -146,7 +114,7 @@ class LaunchSource(PhaseSource):
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
 
     def notes(self, done: Done) -> Sequence[Note]:
-        own = [*self._cores.notes(done), *self._plan.notes(self._case.study.options(GpuChoice).caches)]
+        own = [*self._cores.notes(done), *self._predicted.plan.notes(self._case.study.options(GpuChoice).caches)]
         if hasattr(self._model, "notes"):
             own += self._model.notes(self._predictions(done).result)
         if self._copies is not None:
@@ -170,7 +138,7 @@ class LaunchSource(PhaseSource):
             count = len(self._launches.executions.launch)
             copied = np.zeros(count, np.int64) if self._copies is None else self._copies.before(count)
             start, end = tables.times_of_executions(self._launches, predicted, begin, copied)
-        own = tables.launch_tables(self._launches, predicted, start, end, self._name, self._gpu)
+        own = tables.launch_tables(self._launches, predicted, start, end, self._predicted.name, self._gpu)
         if replayed.has_devices:
             own["gpu_streams"] = stream_table(self._launches.workload, launch, replayed.arrays)
         elif self._launches.is_whole_run and self._copies is not None and len(self._copies):
@@ -178,14 +146,9 @@ class LaunchSource(PhaseSource):
             own["gpu_streams"] = stream_table(self._launches.workload, *given)
         return self._cores.tables(done, replayed) | own
 
-    @property
-    def _last(self) -> str:
-        """The stage that results in launches."""
-        return launch_units.PREDICT if self._model.HAS_PROFILE else launch_units.SIMULATE
-
     def _predictions(self, done: Done) -> Predictions:
         """What each launch is taken to be."""
-        return predictions(self._launches.source, self._plan, self._gpu, done[self._last].results)
+        return self._predicted.predictions(done)
 
     @cached_property
     def _copies(self) -> Copies | None:
@@ -193,7 +156,3 @@ class LaunchSource(PhaseSource):
         if self._joins or not (self._launches.is_whole_run or self._case.study.mapping.launches is not None):
             return None
         return copies_of(self._launches.source, self._gpu).of(self._launches.executions.launch)
-
-    @cached_property
-    def _parts(self) -> list[launch_units.Part]:
-        return launch_units.parts_of(self._launches.source, self._plan, self._gpu, self._case.study)

@@ -24,6 +24,8 @@ class Args(msgspec.Struct, gc=False):
     stream: Any = None
     device: Any = None
     bytes: Any = None
+    grid: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    block: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     external: Any = msgspec.field(name="External id", default=None)
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default_factory=msgspec.Raw)
     types: msgspec.Raw = msgspec.field(name="Input type", default_factory=msgspec.Raw)

@@ -10,13 +10,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.models.workload.gpu_step_tables import KERNELS_SCHEMA
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.readers.kineto import kernels
 from manyscale.runner.readers.kineto.given import MARKER
 from manyscale.runner.readers.kineto.rank import STEP_BEGINS, STEP_ENDS, WINDOW_ENDS, Rank
 from manyscale.runner.readers.kineto.tables import RankRows
+from manyscale.runner.readers.stream_tables import kernels_table
 
 _G: Final = GpuOperationKind
 class_of: Final = lru_cache(1 << 16)(kernels.class_of)
@@ -25,7 +24,7 @@ _OUTSIDE: Final = "(given before the trace began)"
 
 def with_kernels(ranks: Sequence[Rank], begins: Sequence[int]) -> tuple[pa.Table, list[RankRows]]:
     """The table of kernels, and the ranks with theirs, threads numbered from 0."""
-    numbers_of: dict[tuple[str, str], int] = {}
+    numbers_of: dict[tuple[str, str, int, int], int] = {}
     work: list[tuple[float, float]] = []
     found = []
     for rank, begin in zip(ranks, begins, strict=True):
@@ -35,8 +34,9 @@ def with_kernels(ranks: Sequence[Rank], begins: Sequence[int]) -> tuple[pa.Table
         alone = np.bincount(rank.operator[rank.operator >= 0], minlength=len(trace.operators) or 1)
         for row in launches.tolist():
             given = int(own.given[row])
-            name, shape = _OUTSIDE, (float("nan"), float("nan"))
+            name, shape, blocks, threads = _OUTSIDE, (float("nan"), float("nan")), 0, 0
             if given >= 0:
+                blocks, threads = int(trace.blocks[given]), int(trace.block_threads[given])
                 name = trace.names[int(trace.given.name[given])]
                 operator = int(rank.operator[given])
                 if operator >= 0 and alone[operator] == 1:
@@ -45,30 +45,25 @@ def with_kernels(ranks: Sequence[Rank], begins: Sequence[int]) -> tuple[pa.Table
                         trace.operators.args[operator],
                         class_of(name),
                     )
-            key = (name, f"{shape[0]} {shape[1]}")
+            key = (name, f"{shape[0]} {shape[1]}", blocks, threads)
             if key not in numbers_of:
                 numbers_of[key] = len(work)
                 work.append(shape)
             kernel[row] = numbers_of[key]
-        threads = [rank.first, *(each for each in dict.fromkeys(own.thread.tolist()) if each != rank.first)]
-        place = np.zeros(max(threads) + 1, np.int64)
-        place[threads] = np.arange(len(threads))
+        order = [rank.first, *(each for each in dict.fromkeys(own.thread.tolist()) if each != rank.first)]
+        place = np.zeros(max(order) + 1, np.int64)
+        place[order] = np.arange(len(order))
         shift = begin - trace.begin
         moved = replace(
             own, thread=place[own.thread], at=np.where(own.at > -(2**62), own.at + shift, own.at),
             until=np.where(own.until > -(2**62), own.until + shift, own.until),
         )  # fmt: skip
         found.append(RankRows(moved, kernel, {}, begin, _steps(rank), _took(rank, shift), _gpus(rank)))
-    names = [name for name, _ in numbers_of]
+    names = [name for name, *_ in numbers_of]
+    classes, precisions = [class_of(name) for name in names], [kernels.precision_of(name) for name in names]
     shapes = np.array(work, np.float64).reshape(-1, 2)
-    arrays = [
-        text_array(names),
-        to_arrow(np.array([kernels.class_of(name) for name in names], np.int8)),
-        text_array([kernels.precision_of(name) for name in names]),
-        to_arrow(shapes[:, 0]),
-        to_arrow(shapes[:, 1]),
-    ]
-    return pa.Table.from_arrays(arrays, schema=KERNELS_SCHEMA), found
+    launched = np.array([key[2:] for key in numbers_of], np.int64).reshape(-1, 2)
+    return kernels_table(names, classes, precisions, shapes[:, 0], shapes[:, 1], launched), found
 
 
 def _steps(rank: Rank) -> tuple[tuple[int, int, int], ...]:

@@ -8,8 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from functools import lru_cache
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
 
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -34,6 +36,8 @@ _KNOWN: Final = {*_CALLS, *_KERNELS, *_COPIES, *_SETS, *_SYNCHRONISATIONS, *_OPE
 _NO_NUMBER: Final = -(2**62)
 _MOST_US: Final = 2**52
 _MOST_DEVICE: Final = 1 << 16
+_MOST_BLOCKS: Final = 2**62
+_MOST_THREADS: Final = 1024  # of a block
 _LONGEST_US: Final = 10 * 86_400 * 10**6  # so that ps fit into 64 bits
 _STEP: Final = re.compile(r"ProfilerStep\s*#\s*(\d{1,9})(?!\d)")
 
@@ -56,11 +60,11 @@ class Spans:
 @dataclass(frozen=True)
 class Trace:
     """``calls`` with their ``correlation``; ``given``: what the GPU did, by begin: ``kind`` (GpuOperationKind),
-    ``stream``, ``device``, ``bytes`` and the correlation of the call that gave it, -1 unknown; ``awaited``: what calls
-    waited for, by correlation. ``operators``: of the framework, and ``annotations``. ``steps``: (number,
-    thread, begin, end). ``untimed``: events that tell no time that they took, or a negative one; ``placeless``: that
-    tell no thread, stream or GPU; ``unknown``: of categories that are not known; ``schema``: version of the file's
-    form, 0 untold."""
+    ``stream``, ``device``, ``bytes``, ``blocks`` of a launch and threads of each (0 unknown), and the correlation of
+    the call that gave it, -1 unknown; ``awaited``: what calls waited for, by correlation. ``operators``: of the
+    framework, and ``annotations``. ``steps``: (number, thread, begin, end). ``untimed``: events that tell no time that
+    they took, or a negative one; ``placeless``: that tell no thread, stream or GPU; ``unknown``: of categories that are
+    not known; ``schema``: version of the file's form, 0 untold."""
 
     place: str
     rank: int | None
@@ -77,6 +81,8 @@ class Trace:
     stream: np.ndarray
     device: np.ndarray
     bytes: np.ndarray
+    blocks: np.ndarray
+    block_threads: np.ndarray
     correlation: np.ndarray
     awaited: dict[int, Args]
     operators: Spans
@@ -139,6 +145,8 @@ def trace_of(document: Document, place: str) -> Trace:
     device = np.maximum(_column(given, "device", 0, process), 0)
     if len(device) and int(device.max()) > _MOST_DEVICE:
         raise UserError(f"{place}: something ran on GPU {int(device.max())}, which no process has; export it again")
+    launched = [_launched(bytes(args.grid), bytes(args.block)) for args in (each.args or nothing for each in given)]
+    blocks, block_threads = np.array(launched, np.int64).reshape(-1, 2).T
     return Trace(
         place=place,
         rank=number(info.get("rank"), -1) if number(info.get("rank"), -1) >= 0 else None,
@@ -155,6 +163,8 @@ def trace_of(document: Document, place: str) -> Trace:
         stream=_column(given, "stream", 0, [each.tid for each in given]),
         device=device,
         bytes=np.maximum(_column(given, "bytes", 0), 0),
+        blocks=blocks,
+        block_threads=block_threads,
         correlation=_column(given, "correlation", -1),
         awaited={
             correlation: args
@@ -182,6 +192,19 @@ def _has_stream(event: Event) -> bool:
     args = event.args or Args()
     told = (event.tid if args.stream is None else args.stream, event.pid if args.device is None else args.device)
     return all(number(each, _NO_NUMBER) != _NO_NUMBER for each in told)
+
+
+@lru_cache(1 << 12)
+def _launched(grid: bytes, block: bytes) -> tuple[int, int]:
+    """Blocks of a launch and threads of a block, from its sizes along three axes as they stand in the trace; 0 where
+    either is not told."""
+    found = []
+    for text in (grid, block):
+        try:
+            found.append(math.prod(msgspec.json.decode(text, type=list[Annotated[int, msgspec.Meta(ge=1, lt=2**31)]])))
+        except msgspec.MsgspecError:
+            return 0, 0
+    return (found[0], found[1]) if found[0] < _MOST_BLOCKS and found[1] <= _MOST_THREADS else (0, 0)
 
 
 def _kind(category: str) -> int:

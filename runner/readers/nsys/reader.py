@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
@@ -171,9 +173,12 @@ class _Export:
             process.events.append(self._event("cuda_runtime", called, start, end, origin, thread, correlation))
         for table, category in ((_KERNEL, "kernel"), ("CUPTI_ACTIVITY_KIND_MEMCPY", "gpu_memcpy"),
                                 ("CUPTI_ACTIVITY_KIND_MEMSET", "gpu_memset")):  # fmt: skip
-            for start, end, device, stream, correlation, owner, name, short, size, copy, source, target in self.rows(
+            for (
+                start, end, device, stream, correlation, owner, name, short, size, copy, source, target, *launched
+            ) in self.rows(
                 table, "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "demangledName",
-                "shortName", "bytes", "copyKind", "srcKind", "dstKind",
+                "shortName", "bytes", "copyKind", "srcKind", "dstKind", "gridX", "gridY", "gridZ", "blockX", "blockY",
+                "blockZ",
             ):  # fmt: skip
                 process = found.setdefault(self._owner(found, owner, correlation), _Process())
                 of_context.setdefault(int(device or 0), 0)
@@ -190,6 +195,8 @@ class _Export:
                 event = self._event(category, called, start, end, origin, stream, correlation)
                 assert event.args is not None
                 event.args.stream, event.args.device, event.args.bytes = int(stream or 0), int(device or 0), size
+                event.args.grid, event.args.block = (msgspec.Raw(msgspec.json.encode(each))
+                                                     for each in (launched[:3], launched[3:]))  # fmt: skip
                 process.events.append(event)
                 if "nccl" in called[:40].lower():
                     process.kernels.append((int(correlation or -1), event))

@@ -97,6 +97,7 @@ def test_one_graph_in_each_schema(version, tmp_path):
     assert (gather["call"], gather["receive_bytes"]) == ("allgather", 4096)
     assert workload.tables["kernels"].to_pylist()[0] == {
         "kernel_name": "n", "kernel_class": 0, "precision": "bf16", "flops": 1000.0, "bytes": 64.0,
+        "blocks": 0, "block_threads": 0,
     }  # fmt: skip
     assert ("run-times-assumed" in codes(workload)) == (version != "0.0.4")
 

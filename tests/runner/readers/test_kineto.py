@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,6 +188,27 @@ def test_kernels_have_classes_and_operations(tmp_path: Path) -> None:
     assert (found[0]["flops"], found[0]["bytes"]) == (2 * 8 * 16 * 4, 4 * (8 * 16 + 16 * 4 + 8 * 4))
     assert found[1]["kernel_class"] == KernelClass.elementwise
     assert np.isnan(found[1]["flops"])
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shape"),
+    [
+        ([3, 2, 1], [128, 2, 1], (6, 256)),
+        ([3, 2, 1], None, (0, 0)),
+        ([3, -2, 1], [1, 1, 1], (0, 0)),
+        ("3", [1], (0, 0)),
+        ([2**31 - 1] * 3, [32, 1, 1], (0, 0)),
+        ([1, 1, 1], [2048, 1, 1], (0, 0)),
+    ],
+)
+def test_kernels_are_launched_in_shapes(tmp_path: Path, grid: Any, block: Any, shape: tuple[int, int]) -> None:
+    """0 where the trace tells none that a GPU could run."""
+    made = Recorded()
+    made.launch(10, 17, 5, grid=grid, block=block)
+    made.launch(40, 47, 5, grid=grid, block=block)
+    made.launch(60, 67, 5, grid=[7, 1, 1], block=[32, 1, 1])
+    found = kineto.read(made.write(tmp_path / "a.json")).tables["kernels"].to_pylist()
+    assert [(row["blocks"], row["block_threads"]) for row in found] == [shape, (7, 32)]
 
 
 def test_a_rank_that_begins_later_sleeps_first(tmp_path: Path) -> None:

@@ -92,6 +92,12 @@ class TracedSource(PhaseSource):
         self._gpu = checks.gpu_of(case.machine)
         self.cpu_ratio = cores.cpu_ratio
         self._walked: tuple[Replayed, pa.Table] | None = None
+        self._simulated = None
+        if (place := case.study.workload.gpu_trace) is not None:
+            from manyscale.runner.predict.gpu.traced.simulated import SimulatedKernels  # what no other run needs
+
+            self._simulated = SimulatedKernels(case, place)
+            self.launches = self._simulated.launches.source
         study = case.study
         if study.model.network not in NETWORKS:
             raise UserError(
@@ -112,13 +118,18 @@ class TracedSource(PhaseSource):
             )
 
     def plans(self) -> list[Plan]:
-        return self._cores.plans()
+        own = [] if self._simulated is None else [self._simulated.launches.table()]
+        return [*self._cores.plans(), *own]
 
     def unit_keys(self, plan: Plan, done: Done) -> list[str]:
+        if self._simulated is not None and plan.element_kind == "launch":
+            return self._simulated.launches.unit_keys(done)
         return self._cores.unit_keys(plan, done)
 
     def stages(self, done: Done) -> list[Stage]:
-        return self._cores.stages(done)
+        """Raises UserError for launches that the machine cannot run."""
+        own = [] if self._simulated is None else self._simulated.launches.stages(done)
+        return [*self._cores.stages(done), *own]
 
     def phase_times(self, done: Done) -> np.ndarray:
         found = self._cores.phase_times(done)
@@ -134,7 +145,9 @@ class TracedSource(PhaseSource):
         """Raises UserError for ranks that communicate inside their phases."""
         if self._cores.coupling(done) is not None:
             raise UserError(f"{self._case.study.workload.path}: calls MPI inside phases with tasks, beside its GPUs")
+        takes_ps = self._takes_ps(done)
         content = array_digest(
+            *([] if self._simulated is None else [takes_ps]),
             np.array(
                 [
                     self._workload.digest,
@@ -147,17 +160,17 @@ class TracedSource(PhaseSource):
                     str(self._lacks_ranks),
                     self._choice.model_dump_json(),
                 ]
-            )
+            ),
         )
 
         def make() -> tuple[Any, ...]:
-            given, traced = self._given, self._traced
-            takes_ps = slowed(traced.takes_ps, given, self._choice.slower)
+            given = self._given
             collectives, takes_traced = self._collectives, self._takes_traced | ~self._is_priced
             if self._choice.collectives == "free":
                 nothing = np.zeros_like(collectives.traced_ps)
                 collectives, takes_traced = replace(collectives, traced_ps=nothing), np.ones(len(nothing), np.bool_)
-            of = TracedGiven(takes_ps, collectives, takes_traced, self._is_priced, self._messages_ps)
+            takes = slowed(takes_ps, given, self._choice.slower)
+            of = TracedGiven(takes, collectives, takes_traced, self._is_priced, self._messages_ps)
             return given, [], device_rows(self._workload, given), NOTHING, of
 
         name = f"streams {content}"
@@ -215,8 +228,25 @@ class TracedSource(PhaseSource):
         if key not in kept:
             kept.clear()  # as large as the trace: the latest GPU's alone
             kernel, duration = traced_columns(self._workload)
-            kept[key] = on_target(self._workload, self._given, kernel, duration, clocked(self._gpu, base), base)
+            gpu, given = clocked(self._gpu, base), self._given
+            kept[key] = on_target(self._workload, given, kernel, duration, gpu, self._is_simulated, base)
         return kept[key]
+
+    @cached_property
+    def _is_simulated(self) -> np.ndarray:
+        """bool[given]: launches of kernels whose instructions workload.gpu_trace has."""
+        if self._simulated is None:
+            return np.zeros(len(self._given.kind), np.bool_)
+        kernel, _ = traced_columns(self._workload)
+        return (self._given.kind == _G.launch) & np.append(self._simulated.is_simulated, False)[kernel]
+
+    def _takes_ps(self, done: Done) -> np.ndarray:
+        """int64[given]: what each takes on the target, as TracedGiven has it."""
+        takes_ps = self._traced.takes_ps
+        if self._simulated is None:
+            return takes_ps
+        kernel, _ = traced_columns(self._workload)
+        return np.where(self._is_simulated, np.append(self._simulated.kernel_ps(done), -1)[kernel], takes_ps)
 
     @cached_property
     def _collectives(self) -> StreamCollectives:
@@ -303,11 +333,15 @@ class TracedSource(PhaseSource):
         return np.asarray((self._collectives.traced_ps < 0) | self._is_known)
 
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
-        launches = int(np.count_nonzero(self._given.kind == _G.launch))
+        simulated = int(np.count_nonzero(self._is_simulated))
+        traced = int(np.count_nonzero(self._given.kind == _G.launch)) - simulated
         own = {
-            "gpu.traced_launches": Statistic(launches, "1", "count", "kernel launches, which take traced times"),
+            "gpu.traced_launches": Statistic(traced, "1", "count", "kernel launches, which take traced times"),
             "gpu.collectives": Statistic(len(self._collectives), "1", "count", "collectives that streams took part in"),
         }
+        if simulated:
+            text = "kernel launches that take what a model says of their instructions"
+            own["gpu.simulated_launches"] = Statistic(simulated, "1", "count", text)
         found = self._cores.figures(of_run, done) | own
         return {name: each for name, each in found.items() if name not in _OF_HOSTS}
 
@@ -327,8 +361,9 @@ class TracedSource(PhaseSource):
         return self._walked[1]
 
     def notes(self, done: Done) -> Sequence[Note]:
-        return [*self._cores.notes(done), *self._traced.notes, *self._change_notes(), *self._start_notes(),
-                *self._collective_notes(), *memory_notes(self._workload, self._gpu)]  # fmt: skip
+        of_kernels = [*self._traced.notes, *self._change_notes(), *self._notes_of_simulated(done)]
+        return [*self._cores.notes(done), *of_kernels, *self._start_notes(), *self._collective_notes(),
+                *memory_notes(self._workload, self._gpu)]  # fmt: skip
 
     def _change_notes(self) -> list[Note]:
         """Where the study changes a GPU of which it is not known what it was."""
@@ -341,6 +376,12 @@ class TracedSource(PhaseSource):
             f"{self._case.machine.name} says that its GPU is the trace's (node.gpu.names)"
         )
         return [changes("gpu-change-unread", text)]
+
+    def _notes_of_simulated(self, done: Done) -> Sequence[Note]:
+        if self._simulated is None:
+            return []
+        _, duration = traced_columns(self._workload)
+        return self._simulated.notes(done, self._is_simulated, self._takes_ps(done), duration)
 
     def _start_notes(self) -> list[Note]:
         if self._gpu.start_latency_ps is not None:

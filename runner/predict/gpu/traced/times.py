@@ -49,21 +49,29 @@ class Traced:
 
 
 def on_target(
-    workload: Workload, given: Given, kernel: np.ndarray, duration_ps: np.ndarray, gpu: Gpu, base: Gpu | None = None
+    workload: Workload,
+    given: Given,
+    kernel: np.ndarray,
+    duration_ps: np.ndarray,
+    gpu: Gpu,
+    is_simulated: np.ndarray,
+    base: Gpu | None = None,
 ) -> Traced:
-    """``kernel`` int[given]: rows of kernels, -1; ``duration_ps`` int64[given], where they were traced; ``base``: what
-    the GPU of the target is before the study changes it (None: it changes nothing that is known). O(given)."""
+    """``kernel`` int[given]: rows of kernels, -1; ``duration_ps`` int64[given], where they were traced;
+    ``is_simulated`` bool[given]: launches that take what a model says, and are left as they are; ``base``: what the GPU
+    of the target is before the study changes it (None: it changes nothing that is known). O(given)."""
     names = workload.tables["traced_gpus"].column("gpu_name").to_pylist()
     of_rank = _gpu_of_ranks(workload, names)
     every = sorted(set(names))
     takes, notes, scaled = duration_ps, [], []
-    shaped = (given.kind == _G.launch) & (duration_ps < 0) & (kernel >= 0)
+    launched = (given.kind == _G.launch) & ~is_simulated
+    shaped = launched & (duration_ps < 0) & (kernel >= 0)
     if shaped.any():
         roofline = roofline_ps(workload, gpu)[np.maximum(kernel, 0)]
         shaped &= np.isfinite(roofline)
         takes = np.where(shaped, np.rint(np.where(shaped, roofline, 0.0)).astype(np.int64), takes)
         notes.append(_shaped(int(np.count_nonzero(shaped))))
-    if untimed := int(np.count_nonzero((given.kind == _G.launch) & (takes < 0))):
+    if untimed := int(np.count_nonzero(launched & (takes < 0))):
         text = f"{untimed:,} launches take no time: neither their times nor their operations or bytes are known"
         notes.append(changes("kernels-untimed", text, count=untimed, errs=Errs.short))
     unknown = [name for name in every if name not in gpu.names and gpu_named(name) is None]
@@ -76,13 +84,13 @@ def on_target(
         ratio = np.where(np.isin(given.kind, _WITH_HOST), host, np.where(np.isin(given.kind, _INSIDE), inside, ratio))
         mine = (of_rank[given.rank] == every.index(name)) & (duration_ps >= 0) & (given.kind != _G.communication)
         takes = np.where(mine, np.rint(duration_ps * ratio).astype(np.int64), takes)
-        launches = mine & (given.kind == _G.launch)
+        launches = mine & launched
         kept = int(np.count_nonzero(mine & np.isin(given.kind, _WITH_HOST))) if has_no_link(traced, gpu) else 0
         short = int(np.count_nonzero(launches & (duration_ps <= SHORT_PS) & (ratio != 1)))
         scaled.append(_Scaled(name, int(np.count_nonzero(launches)), short, kept))
     if scaled:
         notes += _scaled(scaled, made_for=every if workload.source_format == SYNTHESISED else ())
-    if unknown or (not every and np.any(duration_ps >= 0)):
+    if unknown or (not every and np.any(duration_ps[~is_simulated] >= 0)):
         what = ", ".join(unknown) or "the GPU of the trace"
         text = f"kernels and copies take their traced times: no target says that its GPU is {what} (node.gpu.names)"
         notes.append(changes("kernels-as-traced", text))

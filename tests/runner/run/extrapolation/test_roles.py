@@ -70,8 +70,9 @@ class Step:
             if rank not in self.missing:
                 self._rank(rank, at, groups, lambda where: rank_at[tuple(where.values())])
         shards = self.sizes["dp"] if self.zero else 1
-        gemm = {"kernel_name": "gemm", "kernel_class": int(KernelClass.matrix), "precision": "fp16"}
-        adam = {"kernel_name": "adam", "kernel_class": int(KernelClass.optimiser), "precision": "fp32"}
+        unshaped = {"blocks": 0, "block_threads": 0}
+        gemm = {"kernel_name": "gemm", "kernel_class": int(KernelClass.matrix), "precision": "fp16"} | unshaped
+        adam = {"kernel_name": "adam", "kernel_class": int(KernelClass.optimiser), "precision": "fp32"} | unshaped
         self.tables["kernels"] = [
             {**gemm, "flops": 1e9, "bytes": 1e6},
             {**adam, "flops": 2.0**20 / shards, "bytes": 2.0**24 / shards},
