@@ -195,7 +195,7 @@ def _of_ranks(ranks: Sequence[Rank]) -> list[Note]:
     count, where = _counted(ranks, [rank.trace.unknown for rank in ranks])
     if count:
         text = f"{count} events are of no category that is known: they are left out"
-        found.append(changes("events-left-out", text, where, count))
+        found.append(changes("events-unread", text, where, count))
     others = sorted({rank.trace.schema for rank in ranks} - {0, _SCHEMA})
     if others:
         text = f"the traces have schema version {others[0]}, and {_SCHEMA} is known: what is new in it is left out"

@@ -88,8 +88,8 @@ def test_events_that_tell_no_time_are_counted(tmp_path: Path, took: object) -> N
         (0, {"pid": None}, "events-placeless"),
         (0, {"tid": []}, "events-placeless"),
         (1, {"args": {"correlation": 1, "stream": "default", "device": 0}}, "events-placeless"),
-        (1, {"cat": None}, "events-left-out"),
-        (1, {"cat": "npu_kernel"}, "events-left-out"),
+        (1, {"cat": None}, "events-unread"),
+        (1, {"cat": "npu_kernel"}, "events-unread"),
         (1, {"cat": "python_function"}, None),
     ],
 )
