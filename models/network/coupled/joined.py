@@ -17,7 +17,7 @@ from manyscale.models.network.flow.own_ways import OwnWays
 from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.steps import ACTION, FIRST, START_STRAND, WAIT_STRAND
-from manyscale.models.network.replay.timed_strands import State, new_state
+from manyscale.models.network.replay.strand_state import State, new_state
 from manyscale.models.network.replay.timeline import LinkLoad, Placement
 from manyscale.models.network.routes import routes
 

@@ -23,16 +23,8 @@ from manyscale.models.kernels import allocation_free, by_reference, inlined, inn
 from manyscale.models.kernels.event_heap import event_record, pop, push
 from manyscale.models.network.dimemas.kernel import run_transfers
 from manyscale.models.network.flow.kernel import run_flows
-from manyscale.models.network.replay.timed_strands import (
-    ARRIVED,
-    BOTH_POSTED,
-    NEVER,
-    SEND_POSTED,
-    complete,
-    cores_are_next,
-    next_time,
-    run_next,
-)
+from manyscale.models.network.replay.strand_state import ARRIVED, BOTH_POSTED, NEVER, SEND_POSTED
+from manyscale.models.network.replay.timed_strands import complete, cores_are_next, next_time, run_next
 from manyscale.models.node.scheduler.kernel import (
     CREATES,
     OPERATION,

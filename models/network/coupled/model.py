@@ -31,7 +31,7 @@ from manyscale.models.network.coupled.joined import MODELS, Kernels, run, split,
 from manyscale.models.network.dimemas.parameters import Dimemas
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock_of, refuse_unreceived, stuck_strand
-from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State
+from manyscale.models.network.replay.strand_state import BOTH_POSTED, State
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem

@@ -27,7 +27,7 @@ from manyscale.models.network.flow.own_ways import OwnWays
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock_of, refuse_unreceived, stuck_strand
 from manyscale.models.network.replay.steps import ACTION, FIRST, POST_OPEN_SEND, POST_RECEIVE, POST_SEND
-from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State
+from manyscale.models.network.replay.strand_state import BOTH_POSTED, State
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 
 VERSION: Final = 16

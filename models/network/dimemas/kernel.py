@@ -22,16 +22,8 @@ import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.kernels.event_heap import pop, push
-from manyscale.models.network.replay.timed_strands import (
-    BOTH_POSTED,
-    NEVER,
-    SEND_POSTED,
-    complete,
-    cores_are_next,
-    next_time,
-    release_sender,
-    run_next,
-)
+from manyscale.models.network.replay.strand_state import BOTH_POSTED, NEVER, SEND_POSTED
+from manyscale.models.network.replay.timed_strands import complete, cores_are_next, next_time, release_sender, run_next
 
 INTER_NODE: Final = 0
 INTRA_NODE: Final = 1

@@ -63,7 +63,7 @@ from manyscale.models.network.replay.steps import (
     WAIT_RECEIVE,
     WAIT_STRAND,
 )
-from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State, Steps, new_state
+from manyscale.models.network.replay.strand_state import BOTH_POSTED, State, Steps, new_state
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.models.workload.domain import left_open, left_short
 from manyscale.models.workload.quantities import MOST_PS

@@ -21,16 +21,8 @@ from manyscale.models.kernels.event_heap import pop, push
 from manyscale.models.network.flow.link_clocks import PENDING
 from manyscale.models.network.flow.max_min import solve
 from manyscale.models.network.flow.starts_and_ends import add_flow, end_flows, needs_solving, next_end, start_at_once
-from manyscale.models.network.replay.timed_strands import (
-    BOTH_POSTED,
-    NEVER,
-    RECEIVE_POSTED,
-    SEND_POSTED,
-    complete,
-    cores_are_next,
-    next_time,
-    run_next,
-)
+from manyscale.models.network.replay.strand_state import BOTH_POSTED, NEVER, RECEIVE_POSTED, SEND_POSTED
+from manyscale.models.network.replay.timed_strands import complete, cores_are_next, next_time, run_next
 
 # What a message does after its latency
 ARRIVES, FLOWS = 0, 1

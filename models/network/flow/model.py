@@ -38,7 +38,7 @@ from manyscale.models.network.flow.parameters import Flow, SizeFactor
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock, refuse_unreceived
-from manyscale.models.network.replay.timed_strands import BOTH_POSTED, new_state
+from manyscale.models.network.replay.strand_state import BOTH_POSTED, new_state
 from manyscale.models.network.replay.timeline import LinkLoad, Placement, ReplayError, Timeline
 from manyscale.models.network.routes import Routes, routes
 from manyscale.models.workload.domain import TAKES, left_open

@@ -13,16 +13,8 @@ from manyscale.models.machine import Network
 from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program, build_program
 from manyscale.models.network.replay.replay import MessageLaw, replay_law
-from manyscale.models.network.replay.timed_strands import (
-    ARRIVED,
-    BOTH_POSTED,
-    NEVER,
-    SEND_POSTED,
-    complete,
-    new_state,
-    next_time,
-    run_next,
-)
+from manyscale.models.network.replay.strand_state import ARRIVED, BOTH_POSTED, NEVER, SEND_POSTED, new_state
+from manyscale.models.network.replay.timed_strands import complete, next_time, run_next
 from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.run.pipeline import compute_per_operation

@@ -26,7 +26,7 @@ from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.flow import model as flow
 from manyscale.models.network.flow.parameters import Flow
 from manyscale.models.network.program import Program, build_program
-from manyscale.models.network.replay.timed_strands import new_state
+from manyscale.models.network.replay.strand_state import new_state
 from manyscale.models.network.routes import routes
 from manyscale.models.workload import Workload
 from manyscale.runner import shipped
