@@ -50,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"A: {found.a}{ranks[0]}\nB: {found.b}{ranks[1]}; differences are B - A")
     _print(found.differences.to_pylist(), options.top)
     if found.step_errors is not None:
-        print(f"{found.step_errors.count} steps: {found.step_errors.text}")
+        count = found.step_errors.count
+        print(f"{count} step{'s' * (count != 1)}: {found.step_errors.text}")
     if found.directory is not None:
         print(f"\nresults: {at(found.directory)}")
     print_notes(found.notes)

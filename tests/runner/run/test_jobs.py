@@ -189,3 +189,13 @@ def test_references_of_a_second_job_are_to_its_own() -> None:
     members = both.tables["communicators"].column("members").to_pylist()
     assert members[0] == list(range(16))
     assert members[1 + counts["communicators"]] == list(range(8, 16))
+
+
+def test_no_utilisation_is_told_of_several_models(tmp_path: Path) -> None:
+    """A job that is made, and as many beside it: steps of each, and no MFU of all."""
+    made = {"synthesise": {"layers": 1, "hidden": 256, "heads": 4, "sequence": 128, "global_batch": 2, "dp": 2,
+                           "target": "dgx-a100"}}  # fmt: skip
+    one = ms.run({"schema": 1, "workload": made, "target": "dgx-a100"}, report=False).statistics
+    both = ms.run({"schema": 1, "workload": {**made, "beside": [made]}, "target": "dgx-a100"}, report=False).statistics
+    assert both["job.2.step_time"].value == one["step.time"].value
+    assert {name for name in one if name.startswith("step.") and name not in both} >= {"step.model_flops_utilisation"}

@@ -281,6 +281,8 @@ def _of_steps(workload: Workload, end_ps: np.ndarray, peak_flops_per_s: float | 
             whole, "s", "mean", "from the first rank's begin to the last rank's end, mean over steps"
         ),
     }
+    if workload.tables["jobs"].num_rows:  # models of several, whose steps are not the same
+        return figures
     flops, tokens = (workload.column("trained_models", name) for name in ("flops", "tokens"))
     if len(tokens) and whole:
         text = "tokens that all GPUs train in a second"
