@@ -18,6 +18,7 @@ from manyscale.runner.run.results import Result
 
 Card = tuple[str, str, str]  # label, value, more
 _NEARLY_ALL: Final = 0.999
+_MOST_JOBS: Final = 8  # that have cards
 
 
 def has_ranks(result: Result) -> bool:
@@ -54,6 +55,7 @@ def headline(result: Result) -> str:
     """HTML of the cards: the time first, then what was simulated, then the target."""
     cards = [
         _time(result),
+        *_of_jobs(result),
         *_of_steps(result),
         *_of_launches(result),
         *_of_intervals(result),
@@ -74,6 +76,16 @@ def _time(result: Result) -> Card:
         else f"{seconds:.12g} s"
     )
     return "Predicted time", duration(seconds), interval
+
+
+def _of_jobs(result: Result) -> Iterator[Card]:
+    for number, row in enumerate(result.workload.tables["jobs"].to_pylist()[:_MOST_JOBS], 1):
+        time = result.statistics.get(f"job.{number}.time")
+        yield (
+            f"Job {number}",
+            "idle" if time is None else duration(time.value),
+            f"{row['job_name']}, {row['num_ranks']:,} ranks",
+        )
 
 
 def _of_steps(result: Result) -> Iterator[Card]:

@@ -17,6 +17,8 @@ from manyscale.models.workload.jobs import LEVELS, joined
 from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
+from manyscale.runner.report.headline import headline
+from manyscale.runner.report.text import duration
 
 MB = 1_000_000
 GB_PER_S = 1e9
@@ -196,6 +198,8 @@ def test_no_utilisation_is_told_of_several_models(tmp_path: Path) -> None:
     made = {"synthesise": {"layers": 1, "hidden": 256, "heads": 4, "sequence": 128, "global_batch": 2, "dp": 2,
                            "target": "dgx-a100"}}  # fmt: skip
     one = ms.run({"schema": 1, "workload": made, "target": "dgx-a100"}, report=False).statistics
-    both = ms.run({"schema": 1, "workload": {**made, "beside": [made]}, "target": "dgx-a100"}, report=False).statistics
+    run = ms.run({"schema": 1, "workload": {**made, "beside": [made]}, "target": "dgx-a100"}, report=False)
+    both = run.statistics
+    assert f'Job 2</div><div class="value">{duration(both["job.2.time"].value)}' in headline(run)
     assert both["job.2.step_time"].value == one["step.time"].value
     assert {name for name in one if name.startswith("step.") and name not in both} >= {"step.model_flops_utilisation"}
