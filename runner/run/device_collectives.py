@@ -24,7 +24,7 @@ from manyscale.models.network.nccl.fabric import Fabric
 from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.network.program import Program
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.models.workload.notes import Errs, Note, changes
+from manyscale.models.workload.notes import Errs, Note, changes, percent
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu.streams.given import Devices
 from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
@@ -173,9 +173,33 @@ def _gpus_of_members(of: StreamCollectives, given: Given, gpu_of_rank: np.ndarra
     return members
 
 
+def beside_ps(taken: Taken, rank: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """int64[2]: of the time in which GPUs take part in collectives that take what the model says, how much is beside
+    others of the same rank, and all. ``rank``, ``begin`` and ``end`` int64[given]. O(given log given)."""
+    of = taken.traced.collectives.of_given
+    rows = np.flatnonzero(of >= 0)
+    rows = rows[taken.by_model[of[rows]] & (begin[rows] >= 0)]
+    rows = rows[np.lexsort((begin[rows], rank[rows]))]
+    if not len(rows):
+        return np.zeros(2, np.int64)
+    who, first, last = rank[rows].astype(np.int64), begin[rows], end[rows]
+    span = int(last.max()) + 1
+    before = np.maximum.accumulate(last + who * span)  # ranks one behind the other
+    shared = np.clip(np.minimum(before[:-1], (last + who * span)[1:]) - (first + who * span)[1:], 0, None)
+    shared[np.diff(who) != 0] = 0
+    return np.array([shared.sum(), (last - first).sum()], np.int64)
+
+
 def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
-    """Where NCCL's formula alone says what collectives take."""
+    """Where NCCL's formula alone says what collectives take, and where they do not share what they would."""
     found = []
+    beside, whole = arrays.get("collectives_beside_ps", np.zeros(2, np.int64)).tolist()
+    if beside:
+        text = (
+            f"{percent(beside / whole)} of the time of collectives ran beside others of the same GPU, each as fast as "
+            "alone (model network: flow shares links)"
+        )
+        found.append(changes("collectives-beside", text, errs=Errs.short))
     counts = arrays.get("collectives_unmeasured", np.zeros(2, np.int64)).tolist()
     for count, where in zip(counts, ("", " between nodes"), strict=True):
         if count:

@@ -128,6 +128,11 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "message_start_ps": _message_starts(whole_program, given, times["start"], count),
         "begin_ps": result.begin_ps,
         **({} if takes is None else takes.arrays()),
+        **(
+            {"collectives_beside_ps": device_collectives.beside_ps(takes, given.rank, times["runs"], times["end"])}
+            if takes is not None and own_ways is None
+            else {}
+        ),
         **links.to_arrays(timeline.links),
     }
 

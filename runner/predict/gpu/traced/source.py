@@ -19,7 +19,7 @@ from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.workload import OperationKind, Workload
 from manyscale.models.workload.domain import APART, FEATURES, Domain
 from manyscale.models.workload.gpu_tables import GpuOperationKind
-from manyscale.models.workload.notes import Note, changes
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks
 from manyscale.runner.predict.gpu.options import GpuChoice
@@ -385,7 +385,10 @@ class TracedSource(PhaseSource):
 
     def _start_notes(self) -> list[Note]:
         if self._gpu.start_latency_ps is not None:
-            return []
+            if "stream_gap_ps" in self._gpu.model_fields_set:
+                return []
+            text = "what a stream is given begins at once behind what it did before (no node.gpu.stream_gap)"
+            return [changes("stream-gap-assumed", text, errs=Errs.short)]
         text = (
             f"what a stream is given begins {ASSUMED_START_PS // 1_000_000} us later at the soonest, an assumption "
             "(the target has no node.gpu.start_latency)"

@@ -76,11 +76,12 @@ def test_a_gpu_of_ones_own_that_the_study_changes_is_told(run, tmp_path):
 def test_what_ratios_do_not_tell_is_told(run):
     """Of an A100's step on a V100 whose link to the host is not known, and of one that was made for an A100."""
     content = shipped_content("dgx1-v100") or {}
-    gpu = {key: value for key, value in content["node"]["gpu"].items() if key != "host_link"}
+    gpu = {key: value for key, value in content["node"]["gpu"].items() if key not in ("host_link", "stream_gap")}
     target = {**content, "node": {**content["node"], "gpu": gpu}}
     workload = launches(A100).workload()
     took, notes = run(workload, target)
     assert took["copy_to_device"] == 100
+    assert "stream-gap-assumed" in notes
     assert (notes["copies-as-traced"].count, notes["short-kernels-scaled"].count) == (1, 1)
     _, notes = run(replace(workload, source_format=SYNTHESISED), target)
     assert A100 in notes["synthesised-elsewhere"].text

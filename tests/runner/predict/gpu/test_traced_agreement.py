@@ -197,3 +197,21 @@ def test_collectives_of_which_no_table_tells_are_counted_each(tmp_path: Path, mo
     notes = manyscale.run(content, executor="local", cache=tmp_path, report=False).notes
     told = [(note.count, "between nodes" in note.text) for note in notes if note.code == "collectives-unmeasured"]
     assert told == [(1, False), (1, True)]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("network", "stream", "told"), [("latency-bandwidth", 85, 1), ("latency-bandwidth", 84, 0),
+                                                         ("flow", 85, 0)])  # fmt: skip
+def test_collectives_beside_each_other_that_do_not_share_links_are_told(tmp_path, monkeypatch, network, stream, told):
+    """Two of a pair of GPUs, in one stream or two, given at once: of four members' times half is beside another."""
+    steps = Steps(2, {"a": [0, 1], "b": [0, 1]})
+    for rank in range(2):
+        steps.launch(rank, 1 * US)
+        steps.collective(rank, ALLREDUCE, 100 << 20, "a")
+        steps.collective(rank, ALLREDUCE, 100 << 20, "b", stream=stream)
+    workload = steps.workload()
+    monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
+    content = {"schema": 1, "workload": {"path": "steps"}, "target": "dgx1-v100", "model": {"network": network}}
+    notes = manyscale.run(content, executor="local", cache=tmp_path, report=False).notes
+    texts = [note.text for note in notes if note.code == "collectives-beside"]
+    assert [text.partition(" of the time")[0] for text in texts] == ["50 %"] * told
