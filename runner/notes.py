@@ -35,8 +35,11 @@ def of_shapes(notes: Iterable[Note]) -> list[Note]:
     found: dict[tuple[str, Severity, str], list[Note]] = {}
     for note in dict.fromkeys(notes):
         found.setdefault((note.code, note.severity, note.where), []).append(note)
-    most = [(max(alike, key=lambda each: each.count), len(alike)) for alike in found.values()]
-    return [replace(note, text=f"{note.text}; other points count less") if alike > 1 else note for note, alike in most]
+    shown = []
+    for alike in found.values():
+        most, texts = max(alike, key=lambda each: each.count), {each.text for each in alike}
+        shown.append(replace(most, text=f"{most.text}; other points have fewer") if len(texts) > 1 else most)
+    return shown
 
 
 def lines(notes: Sequence[Note]) -> list[str]:

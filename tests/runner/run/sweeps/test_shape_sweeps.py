@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import changes, informs
+from manyscale.runner.notes import of_shapes
 from manyscale.runner.predict.phase_source import FILE, SweepShared
 from manyscale.runner.run.sweeps import point_files, workloads
 from manyscale.runner.study import Sweep
@@ -101,6 +103,14 @@ def test_one_workload_is_held_at_a_time_and_another_machine_makes_others():
         shared = SweepShared({(FILE, "synthesised", "dgx-a100"): ("place", {**content, "name": name})})
         digests.add(workloads.digest(sweep, sweep.study(0), first, shared))
     assert len(digests) == 2
+
+
+def test_of_notes_that_differ_by_what_they_count_the_largest_stands():
+    notes = [informs("a", "5 of them", count=5), informs("a", "9 of them", count=9), informs("b", "some", count=1)]
+    shown = of_shapes([*notes, informs("b", "some", count=2), changes("a", "1 of them")])
+    assert [(note.code, note.count, note.text) for note in shown] == [
+        ("a", 9, "9 of them; other points have fewer"), ("b", 2, "some"), ("a", 1, "1 of them"),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
