@@ -31,6 +31,7 @@ _LATER: Final = {
     "META_DATA_EXPORT": "name TEXT NOT NULL, value TEXT",
     "TARGET_INFO_GPU": "vmId INTEGER, id INTEGER NOT NULL, busLocation TEXT, name TEXT, smCount INTEGER",
     "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER NOT NULL, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL, uuid TEXT",
+    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT",
     "ENUM_CUPTI_SYNC_TYPE": "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT",
     "CUPTI_ACTIVITY_KIND_KERNEL": "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId "
     "INTEGER, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, "
@@ -62,6 +63,7 @@ class Export:
         self.owner = pid * PROCESS + _VM * later
         self.rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _TABLES}
         self.version = "3.24.14"
+        self.session_ns = 1_764_000_000_000_000_000
         self.strings: dict[str, int] = {}
         self.correlation = 0
 
@@ -112,6 +114,7 @@ class Export:
         if self.later:
             self.rows["META_DATA_EXPORT"] = [("EXPORT_SCHEMA_VERSION", self.version)]
             self.rows["TARGET_INFO_CUDA_DEVICE"] = [(0, 0, self.pid, "")]
+            self.rows["TARGET_INFO_SESSION_START_TIME"] = [(self.session_ns, "", "")]
             kinds = ("EVENT_SYNCHRONIZE", "STREAM_WAIT_EVENT", "STREAM_SYNCHRONIZE", "CONTEXT_SYNCHRONIZE")
             self.rows["ENUM_CUPTI_SYNC_TYPE"] = [
                 (at, f"CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_{kind}", kind) for at, kind in enumerate(kinds, 1)

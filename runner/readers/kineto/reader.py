@@ -56,6 +56,9 @@ def workload_of(
     if is_one_step:
         text = "the traces mark no steps (ProfilerStep): all that each holds is one, to the end of its first thread"
         notes.append(informs("one-step-assumed", text))
+    elif without := [number for number, trace in by_rank if not trace.steps]:
+        text = f"the traces of {len(without)} ranks mark no steps, as the others do: steps are those of the others"
+        notes.append(changes("steps-unmarked", text, f"rank {without[0]}" if len(without) == 1 else "", len(without)))
     ranks = [rank_of(trace, number, hosts.get(number), is_one_step=is_one_step) for number, trace in by_rank]
     tell_sizes(ranks, hosts, notes)
     base = min(rank.trace.base_ns for rank in ranks)

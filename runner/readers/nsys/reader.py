@@ -88,6 +88,8 @@ def _traces(file: Path, first: int, notes: list[Note]) -> list[Trace]:
                     raise UserError(f"{file}: table {table} has no column {min(lacks)}; export the profile again")
             found = _Export(database, tables, file)
             processes = found.processes()
+            session = found.session()
+            base = session + found.origin() if session else 0
             gpus = {number: found.gpus(number) for number in processes}
             if found.nameless:
                 text = (
@@ -126,7 +128,7 @@ def _traces(file: Path, first: int, notes: list[Note]) -> list[Trace]:
             notes.append(changes("events-untimed", text, where, process.untimed, Errs.short))
         document = Document(
             [*process.events], [{"id": each, "name": name} for each, name in gpus[number].items()],
-            {"rank": first + len(traces)}, 0,
+            {"rank": first + len(traces)}, base,
         )  # fmt: skip
         traces.append(trace_of(document, place))
     return traces
@@ -152,14 +154,26 @@ class _Export:
         chosen = ", ".join(f'"{each}"' if each in known else "NULL" for each in columns)
         yield from self.database.execute(f'SELECT {chosen} FROM "{table}" ORDER BY "start"')
 
+    def origin(self) -> int:
+        """When the first CUDA activity begins, ns from the begin of the session."""
+        return min(
+            (int(start) for table in self.tables if "start" in self.tables[table] and table.startswith("CUPTI")
+             for (start,) in self.database.execute(f'SELECT MIN("start") FROM "{table}" WHERE "start" <> 0')
+             if start is not None),
+            default=0,
+        )  # fmt: skip
+
+    def session(self) -> int:
+        """When the session began, ns since 1970; 0 where the export does not tell it."""
+        if "utcEpochNs" not in self.tables.get("TARGET_INFO_SESSION_START_TIME", set()):
+            return 0
+        (told,) = self.database.execute("SELECT MAX(utcEpochNs) FROM TARGET_INFO_SESSION_START_TIME").fetchone()
+        return int(told or 0)
+
     def processes(self) -> dict[int, _Process]:
         found: dict[int, _Process] = {}
         text = dict(self.database.execute("SELECT id, value FROM StringIds"))
-        origin = min(
-            (int(start) for table in self.tables if "start" in self.tables[table] and table.startswith("CUPTI")
-             for (start,) in self.database.execute(f'SELECT MIN("start") FROM "{table}"') if start is not None),
-            default=0,
-        )  # fmt: skip
+        origin = self.origin()
         kinds = self._kinds_of_memory()
         of_context: dict[int, int] = {}
         for start, end, thread, correlation, name in self.rows(

@@ -94,6 +94,18 @@ def test_traces_of_different_jobs(tmp_path: Path, change, expected: str) -> None
         kineto.read(tmp_path)
 
 
+def test_ranks_that_mark_no_steps_are_told(tmp_path: Path) -> None:
+    for rank in range(2):
+        made = Recorded(rank, 2)
+        made.launch(10, 20, 30)
+        if rank:
+            made.step(3, 0, 50)
+        made.write(tmp_path / f"rank{rank}.json")
+    found = kineto.read(tmp_path)
+    assert codes(found) == ["steps-unmarked"]
+    assert [each["rank"] for each in found.tables["steps"].to_pylist()] == [1]
+
+
 def test_ranks_by_the_names_of_files(tmp_path: Path) -> None:
     """A model's name is no rank's: "resnet_50" is counted by its place; a time is no rank, either."""
     for name in ("resnet_50", "resnet_101"):

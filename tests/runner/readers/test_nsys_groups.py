@@ -122,3 +122,30 @@ def test_kernels_whose_process_is_not_told(tmp_path: Path) -> None:
         (*row[:6], None, *row[7:]) for row in one.rows["CUPTI_ACTIVITY_KIND_KERNEL"]
     ]
     assert "calls-ambiguous" in {note.code for note in nsys.read(one.write()).notes}
+
+
+def test_sessions_begin_when_they_say(tmp_path: Path) -> None:
+    """Two files without collectives: the second session began 3 ms later, and its first call 1 ms later in it."""
+    for number in range(2):
+        made = Export(tmp_path / f"{number}.sqlite", later=True)
+        made.session_ns += 3_000_000 * number
+        made.kernel(
+            "gemm",
+            20 + 1000 * number,
+            30 + 1000 * number,
+            made.call("cudaLaunchKernel", 1000 * number, 1000 * number + 5),
+        )
+        made.write()
+    found = nsys.read(tmp_path)
+    (sleep,) = (each for each in found.tables["phases"].to_pylist() if each["kind"] == 1)
+    assert (sleep["rank"], sleep["duration_ps"]) == (1, 4_000 * US)
+    assert "clocks-apart" in {note.code for note in found.notes}
+
+
+def test_sessions_of_different_jobs_are_refused(tmp_path: Path) -> None:
+    for number in range(2):
+        made = rank(tmp_path / f"{number}.sqlite", later=True)
+        made.session_ns += 7_200 * 10**9 * number
+        made.write()
+    with pytest.raises(UserError, match=r"1\.sqlite: begins 2 h behind the end of .*0\.sqlite; give traces of one job"):
+        nsys.read(tmp_path)
