@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from chakra_files import RECEIVE, SEND, node, trace, write
 from gpu_steps import US, Steps
+from kineto_traces import MAIN, Recorded, told
 
 import manyscale
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -105,6 +106,30 @@ def test_what_ifs_of_messages(tmp_path: Path) -> None:
     }  # fmt: skip
     told = {point.axes["what_if"] for point in found.points if "what-if-without-nccl" in {n.code for n in point.notes}}
     assert told == {"zero-latency", "infinite-bandwidth"}
+
+
+@pytest.mark.theory
+def test_a_message_of_kinetos_traces_ends_as_it_was_measured(tmp_path: Path) -> None:
+    """Rank 0 sends from 20 us on, rank 1 receives behind a kernel, from 120 to 160: 40 us are the message's, and 100
+    rank 0's wait. The steps of 400 us are as long, but for what launches take: up to 3 us less than the trace's 8."""
+    for rank in (0, 1):
+        made = Recorded(rank, 2)
+        made.step(1, 0, 400)
+        if rank:
+            made.launch(10, 18, 100, 20)
+        begin, partner = (120, {"Src Rank": 0}) if rank else (20, {"Dst Rank": 1})
+        made.launch(20 if rank else 12, begin, 160 - begin, 20, "ncclDevKernel_SendRecv(x)",
+                    **told(("send", "recv")[rank], 1_000_000, **partner))  # fmt: skip
+        waits = made.call("cudaStreamSynchronize", 40, 125)
+        made.add("cuda_sync", "Stream Synchronize", 40, 125, MAIN, stream=20, correlation=waits)
+        made.write(tmp_path / f"rank{rank}.json")
+    found = manyscale.run({"schema": 1, "workload": {"path": str(tmp_path)}, "target": "dgx1-v100"}, report=False)
+    wait, transfer = (found.statistics[f"group.others.{name}"].value for name in ("wait", "transfer"))
+    assert (wait, transfer) == (pytest.approx(100e-6 / 2), pytest.approx(40e-6))
+    compared = manyscale.compare(found)
+    assert compared.step_errors is not None
+    assert compared.step_errors.count == 2
+    assert abs(compared.step_errors.worst) < 3.5 / 400
 
 
 @pytest.mark.theory
