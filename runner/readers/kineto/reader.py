@@ -13,6 +13,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.file_order import by_numbers
 from manyscale.runner.readers.kineto.clocks import ONE_CLOCK_PS, aligned, clock_offsets
 from manyscale.runner.readers.kineto.collectives import MOST_RANKS, numbers
 from manyscale.runner.readers.kineto.events import decoded
@@ -40,8 +41,7 @@ def read(path: Path, *, keeps_missing: bool = False) -> Workload:
     traces = [trace_of(decoded(content, place), place) for place, content in contents(path, is_trace)]
     if not traces:
         raise UserError(f"{path}: holds no trace of Kineto's; give a folder of files .json or .json.gz, one a rank")
-    if path.is_file():  # an archive: its files count by their names
-        traces.sort(key=lambda each: each.place)
+    traces.sort(key=lambda each: by_numbers(each.place))  # which counts where nothing else tells ranks
     return workload_of(path, traces, NAME, keeps_missing=keeps_missing)
 
 

@@ -120,6 +120,17 @@ def test_ranks_by_the_names_of_files(tmp_path: Path) -> None:
         kineto.read(tmp_path)
 
 
+def test_ranks_by_the_order_of_files(tmp_path: Path) -> None:
+    """Nothing but the number in a name tells which is which; kernels last 5 us more for each."""
+    for number in range(11):
+        made = Recorded()
+        made.head["distributedInfo"] = {}
+        made.launch(10, 17, 5 + 5 * number)
+        made.write(tmp_path / f"part{number}.json")
+    rows = gpu_rows(kineto.read(tmp_path))
+    assert [each["duration_ps"] // _US for each in rows] == [5 + 5 * number for number in range(11)]
+
+
 def test_a_trace_that_was_cut(tmp_path: Path) -> None:
     whole = two_ranks(tmp_path) / "rank1.pt.trace.json"
     whole.write_bytes(whole.read_bytes()[:1500])

@@ -129,17 +129,23 @@ def test_sessions_begin_when_they_say(tmp_path: Path) -> None:
     for number in range(2):
         made = Export(tmp_path / f"{number}.sqlite", later=True)
         made.session_ns += 3_000_000 * number
-        made.kernel(
-            "gemm",
-            20 + 1000 * number,
-            30 + 1000 * number,
-            made.call("cudaLaunchKernel", 1000 * number, 1000 * number + 5),
-        )
+        at = 1000 * number
+        made.kernel("gemm", at + 20, at + 30, made.call("cudaLaunchKernel", at, at + 5))
         made.write()
     found = nsys.read(tmp_path)
     (sleep,) = (each for each in found.tables["phases"].to_pylist() if each["kind"] == 1)
     assert (sleep["rank"], sleep["duration_ps"]) == (1, 4_000 * US)
     assert "clocks-apart" in {note.code for note in found.notes}
+
+
+def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    """Kernels last 5 us more for each: 10 is the last of eleven."""
+    for number in range(11):
+        made = Export(tmp_path / f"node-1.rank{number}.sqlite")
+        made.kernel("gemm", 20, 25 + 5 * number, made.call("cudaLaunchKernel", 5, 10))
+        made.write()
+    rows = nsys.read(tmp_path).tables["gpu_operations"].to_pylist()
+    assert [each["duration_ps"] // US for each in rows] == [5 + 5 * number for number in range(11)]
 
 
 def test_sessions_of_different_jobs_are_refused(tmp_path: Path) -> None:
