@@ -234,8 +234,9 @@ def _rows(
     kind = np.where(is_cpu[other], int(_G.await_thread), kind)
     body["gpu_kind"][is_wait] = kind[is_wait]
     body["gpu_kind"][is_tell] = np.where(is_cpu[other[is_tell]], int(_G.signal_thread), int(_G.record_event))
+    of_threads = (body["gpu_kind"] == int(_G.await_thread)) | (body["gpu_kind"] == int(_G.signal_thread))
     for name in ("stream", "flags"):
-        body[name][np.isin(body["gpu_kind"], (int(_G.await_thread), int(_G.signal_thread)))] = 0
+        body[name][of_threads] = 0
     collectives: list[tuple[int, int, Node]] = []
     sends: list[tuple[int, int]] = []
     receives: list[tuple[int, int]] = []
