@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,9 @@ def files_of(path: Path) -> list[TraceFile]:
         return [found or TraceFile(path, path.stem, 0)] if path.suffix in (".et", ".json") else []
     if not path.is_dir():
         return []
-    every = [found for each in sorted(path.iterdir()) if (found := _named(each)) is not None and each.is_file()]
+    with os.scandir(path) as entries:
+        names = sorted(each.name for each in entries if each.is_file())
+    every = [found for name in names if (found := _named(path / name)) is not None]
     binary = [each for each in every if not each.is_json]
     return sorted(binary or every, key=lambda each: (each.name, each.rank))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from manyscale.runner.readers.archive import guarded, open_stream
@@ -52,10 +53,12 @@ def list_in_folder(folder: Path) -> Path | None:
 def action_files(folder: Path) -> list[Path]:
     """The files of actions in a folder, by rank."""
     files = []
-    for file in sorted(folder.iterdir()):
-        if file.is_file():
-            with guarded(file), open_stream(file) as stream:
-                rank = first_rank(stream.read(512))
-            if rank is not None:
-                files.append((rank, file))
+    with os.scandir(folder) as entries:
+        names = sorted(each.name for each in entries if each.is_file())
+    for name in names:
+        file = folder / name
+        with guarded(file), open_stream(file) as stream:
+            rank = first_rank(stream.read(512))
+        if rank is not None:
+            files.append((rank, file))
     return [file for _, file in sorted(files)]
