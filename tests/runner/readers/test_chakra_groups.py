@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from chakra_files import (
+    ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
     BROADCAST,
@@ -19,8 +20,10 @@ from chakra_files import (
     message,
     node,
     number,
+    old_trace,
     text,
     trace,
+    trace_1,
     write,
 )
 
@@ -89,6 +92,18 @@ def test_sizes_are_those_of_the_whole_group(tmp_path: Path, type: int, received:
     found = chakra.read(path)
     assert [each["receive_bytes"] or each["bytes"] for each in collectives(found)] == [received] * 2
     assert "ranks-missing" in severities(found)
+
+
+@pytest.mark.parametrize("version", ["0.0.1", "0.0.2", "0.0.3", "0.0.3u", "0.0.4"])
+def test_sizes_are_inputs_in_each_schema(tmp_path: Path, version: str) -> None:
+    """Numbers of kinds differ between schemas, what is counted does not: comm_size is the input of a rank (ASTRA-sim)."""
+    kinds = {ALL_REDUCE: ("allreduce", 4096, 4096), ALL_GATHER: ("allgather", 4096, 4096),
+             ALL_TO_ALL: ("alltoall", 1024, 1024), REDUCE_SCATTER: ("reduce_scatter", 1, 1024)}  # fmt: skip
+    nodes = [node(at, COLLECTIVE, *([at - 1] if at > 1 else []), comm_type=kind, comm_size=4096)
+             for at, kind in enumerate(kinds, 1)]  # fmt: skip
+    made = {"0.0.1": trace_1, "0.0.4": trace}.get(version) or (lambda *nodes: old_trace(version, *nodes))
+    found = collectives(chakra.read(write(tmp_path, *[made(*nodes)] * 4)))
+    assert [(each["kind"], each["bytes"], each["receive_bytes"]) for each in found] == 4 * list(kinds.values())
 
 
 def test_roots_are_places_in_the_group(tmp_path: Path) -> None:
