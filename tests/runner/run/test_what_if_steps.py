@@ -21,9 +21,9 @@ TARGET: Final = {"name": "dgx1-v100", "node": {"gpu": {"start_latency": "3 us", 
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., manyscale.WhatIfResult]:
     """``ask(workload, what-ifs)``: on a DGX-1."""
 
-    def of(workload: Workload, what: Sequence[str]) -> manyscale.WhatIfResult:
+    def of(workload: Workload, what: Sequence[str], network: str = "latency-bandwidth") -> manyscale.WhatIfResult:
         monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: workload)
-        content = {"schema": 1, "workload": {"path": "steps"}, "target": TARGET}
+        content = {"schema": 1, "workload": {"path": "steps"}, "target": TARGET, "model": {"network": network}}
         return manyscale.what_if(content, what, executor="local", cache=tmp_path, report=False)
 
     return of
@@ -107,6 +107,9 @@ def test_messages_of_nccl_are_free_where_its_collectives_are(ask, what):
     assert found.makespan_seconds["base"] > 100e6 / 50e9
     assert found.makespan_seconds[what] == pytest.approx((3 + 20 + 1 + 1 + 10) * 1e-6, abs=3e-6)
     assert [note.count for note in found.points[1].notes if note.code == "messages-free"] == [1]
+    if what == "free-collectives":
+        notes = ask(steps.workload(), [what], "dimemas").points[1].notes  # cannot give messages a time
+        assert [note.count for note in notes if note.code == "messages-not-free"] == [1]
 
 
 @pytest.mark.parametrize("what", ["no-skew", "free-collectives", "no-launch-latency"])

@@ -134,13 +134,18 @@ def message_notes(workload: Workload, given: Given, of: StreamCollectives, messa
     return found
 
 
-def traced_message_notes(chosen: str, traced_ps: np.ndarray, messages_ps: np.ndarray) -> list[Note]:
-    """Of messages between GPUs whose times were traced. ``chosen``: gpu.collectives of the study; int64[messages]:
-    ``traced_ps``, -1 unknown, and ``messages_ps``, what they take, -1 where the network says it."""
+def traced_message_notes(
+    chosen: str, on_streams: np.ndarray, traced_ps: np.ndarray, messages_ps: np.ndarray
+) -> list[Note]:
+    """Of messages between GPUs whose times were traced. ``chosen``: gpu.collectives of the study; bool[messages]
+    ``on_streams``: between GPUs; int64[messages]: ``traced_ps``, -1 unknown, and ``messages_ps``, what they take, -1
+    where the network says it."""
     if chosen == "free":
-        count = int(np.count_nonzero(messages_ps == 0))
+        count, kept = int(np.count_nonzero(messages_ps == 0)), int(np.count_nonzero(on_streams & (messages_ps < 0)))
         text = f"{count:,} messages between GPUs take no time (gpu.collectives)"
-        return [changes("messages-free", text, count=count)] if count else []
+        found = [changes("messages-free", text, count=count)] if count else []
+        text = f"{kept:,} messages between GPUs take what the network says: its model frees none (gpu.collectives)"
+        return [*found, *([changes("messages-not-free", text, count=kept, errs=Errs.long)] if kept else [])]
     known = traced_ps >= 0
     found = []
     if count := int(np.count_nonzero(known & (messages_ps >= 0))):

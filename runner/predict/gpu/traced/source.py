@@ -398,7 +398,7 @@ class TracedSource(PhaseSource):
     def _collective_notes(self) -> list[Note]:
         of = self._collectives
         found = message_notes(self._workload, self._given, of, self._messages_ps)
-        found += traced_message_notes(self._choice.collectives, self._traced_messages[1], self._messages_ps)
+        found += traced_message_notes(self._choice.collectives, *self._traced_messages, self._messages_ps)
         if not len(of):
             return found
         agreed = self._agreement if np.any(of.traced_ps >= 0) else None
