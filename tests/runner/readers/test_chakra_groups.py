@@ -96,7 +96,7 @@ def test_sizes_are_those_of_the_whole_group(tmp_path: Path, type: int, received:
 
 @pytest.mark.parametrize("version", ["0.0.1", "0.0.2", "0.0.3", "0.0.3u", "0.0.4"])
 def test_sizes_are_inputs_in_each_schema(tmp_path: Path, version: str) -> None:
-    """Numbers of kinds differ between schemas, what is counted does not: comm_size is the input of a rank (ASTRA-sim)."""
+    """Numbers of kinds differ between schemas, what is counted does not: comm_size is what a rank hands in."""
     kinds = {ALL_REDUCE: ("allreduce", 4096, 4096), ALL_GATHER: ("allgather", 4096, 4096),
              ALL_TO_ALL: ("alltoall", 1024, 1024), REDUCE_SCATTER: ("reduce_scatter", 1, 1024)}  # fmt: skip
     nodes = [node(at, COLLECTIVE, *([at - 1] if at > 1 else []), comm_type=kind, comm_size=4096)
