@@ -64,6 +64,7 @@ def target(network: dict[str, Any], system: dict[str, Any], *, is_aware: bool = 
     gpu = content["node"]["gpu"]
     rate = system.get("peak-perf", 900) * 1e12 / (2 * gpu["sms"] * float(gpu["frequency"].split()[0]) * 1e6)
     gpu["matrix"]["rates"]["bf16"] = rate
+    gpu["matrix"]["peaks"] = {}  # the base's data sheet says another one
     gpu["dram"]["bandwidth"] = f"{system['local-mem-bw']} GB/s"
     gpu |= {"names": [], "start_latency": "0 s", "stream_gap": "0 s", "host_call": "0 s"}
     tables = [
