@@ -225,9 +225,13 @@ def page_environment(cache: Path) -> dict[str, str]:
     return {**kept, **mpi, **fixed}
 
 
-def run_page(info: PageInfo, folder: Path, cache: Path) -> int:
-    """Runs every block of a page and returns how many. Raises PageError with page and line."""
-    run, count = PageRun(folder, page_environment(cache)), 0
+def run_page(info: PageInfo, folder: Path, cache: Path, commands: Path | None = None) -> int:
+    """Runs every block of a page and returns how many. ``commands``: a folder that goes first on its PATH. Raises
+    PageError with page and line."""
+    environment = page_environment(cache)
+    if commands is not None:
+        environment["PATH"] = os.pathsep.join([str(commands), environment["PATH"]])
+    run, count = PageRun(folder, environment), 0
     try:
         for block in blocks_of(info.path.read_text()):
             run.run(block)

@@ -18,8 +18,9 @@ def pages_below(*places: str) -> list[object]:
     return [pytest.param(info, id=info.name, marks=[pytest.mark.slow] if info.slow else []) for info in chosen]
 
 
-def hold_to_its_word(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs the page in an empty folder; skipped, by name, where a tool that it needs is missing."""
+def hold_to_its_word(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path) -> None:
+    """Runs the page in an empty folder; skipped, by name, where a tool that it needs is missing. ``commands``: the
+    folder of its ``manyscale`` (warm_commands.py); the README's is the installed one."""
     missing = [tool for tool in info.needs if not _is_there(tool)]
     if missing:
         pytest.skip(f"{info.name} needs {', '.join(missing)}")
@@ -27,7 +28,7 @@ def hold_to_its_word(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    run_page(info, folder, tmp_path / "cache")
+    run_page(info, folder, tmp_path / "cache", None if info.name == "README.md" else commands)
 
 
 def _is_there(tool: str) -> bool:

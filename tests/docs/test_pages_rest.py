@@ -15,8 +15,8 @@ REST = pages_below(*(info.name for info in all_pages() if not info.name.startswi
 
 
 @pytest.mark.parametrize("info", REST)
-def test_page(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hold_to_its_word(info, tmp_path, monkeypatch)
+def test_page(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path) -> None:
+    hold_to_its_word(info, tmp_path, monkeypatch, commands)
 
 
 def test_a_page_that_another_test_covers_is_named_there() -> None:

@@ -12,5 +12,5 @@ pytestmark = pytest.mark.contract
 
 
 @pytest.mark.parametrize("info", pages_below("docs/tutorials/"))
-def test_page(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hold_to_its_word(info, tmp_path, monkeypatch)
+def test_page(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path) -> None:
+    hold_to_its_word(info, tmp_path, monkeypatch, commands)
