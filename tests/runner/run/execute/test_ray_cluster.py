@@ -183,7 +183,8 @@ def test_a_unit_that_always_kills_its_worker_fails_alone(pair: RayExecutor, tmp_
         outcome = found.pop(killer.key)
         assert outcome.error == f"its worker died: ActorDiedError, SYSTEM_ERROR ({MAX_ATTEMPTS} times)"
         assert outcome.attempts == MAX_ATTEMPTS
-        assert 1 <= len((tmp_path / f"kills {index}").read_bytes()) <= MAX_ATTEMPTS
+        # another worker may be given it before the first has told that it began: that beginning counts for neither
+        assert 1 <= len((tmp_path / f"kills {index}").read_bytes()) <= 2 * MAX_ATTEMPTS
     assert not any(outcome.error for outcome in found.values())  # those in the same call among them
     assert len(stored_bytes(store)) == 20
 
