@@ -118,7 +118,10 @@ def _beside(study: Path, given: Any, suffix: str | tuple[str, ...] = "") -> Any:
 
 def num_points(study: Study, place: str, yes: bool = False) -> int:
     """How many points a study has. Raises UserError for more than MOST_POINTS, unless the answer is ``yes``."""
-    possible = _shapes(study, place)
+    return _num_points(study, _shapes(study, place), place, yes)
+
+
+def _num_points(study: Study, possible: shapes.Shapes | None, place: str, yes: bool) -> int:
     number = math.prod(map(len, study.sweep.values()))
     if possible is not None:
         number = number // possible.possible.size * int(possible.possible.sum())
@@ -141,11 +144,11 @@ class Sweep:
 
     def __init__(self, content: dict[str, Any], place: str, yes: bool = False) -> None:
         study = parse_study(content, place)
-        self._number = num_points(study, place, yes)
+        possible = _shapes(study, place)
+        self._number = _num_points(study, possible, place, yes)
         self._base = {key: value for key, value in content.items() if key not in ("sweep", what_if.AXIS)}
         self.place = place
         self.axes: Mapping[str, Sequence[Any]] = study.sweep
-        possible = _shapes(study, place)
         self.notes: Sequence[Note] = () if possible is None else possible.notes
         self._points = None if possible is None else possible.points(self.axes)
         self._synthesis = None if possible is None else self._base["workload"]["synthesise"]

@@ -192,8 +192,8 @@ class Study(_Keys):
         base = workload.get("synthesise") if isinstance(workload, dict) else None
         if not isinstance(sweep, dict) or not isinstance(workload, dict) or not isinstance(base, dict):
             return content
-        lists = {key: values for key, values in sweep.items() if isinstance(values, list) and values}
-        if not any(isinstance(key, str) and shapes.is_shape(key) for key in lists):
+        lists = {key: each for key, each in sweep.items() if isinstance(key, str) and isinstance(each, list) and each}
+        if not any(map(shapes.is_shape, lists)):
             return content
         return {**content, "workload": {**workload, "synthesise": shapes.first_shape(base, lists)}}
 

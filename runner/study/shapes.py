@@ -58,8 +58,7 @@ def shapes(base: Mapping[str, Any], sweep: Mapping[str, Sequence[Any]], place: s
     value that is wrong, and if none can be."""
     axes = {name: values for name, values in sweep.items() if is_shape(name)}
     lengths = [len(values) for values in axes.values()]
-    if math.prod(lengths) > MOST_COMBINATIONS:
-        raise UserError(f"{place}: sweep: {math.prod(lengths):,} shapes are more than {MOST_COMBINATIONS:,}")
+    _refuse_many(lengths, place)
     possible = np.ones(math.prod(lengths), np.bool_)
     why: dict[str, tuple[int, str]] = {}
     for index, chosen in enumerate(product(*axes.values())):
@@ -73,15 +72,18 @@ def shapes(base: Mapping[str, Any], sweep: Mapping[str, Sequence[Any]], place: s
             key, _, text = reason.partition(": ")
             why[key] = (why[key][0] + 1, why[key][1]) if key in why else (1, text)
     if not possible.any():
-        text = f"sweep: none of the {len(possible)} shapes can be: {_reasons(why)}"
-        raise UserError(f"{place}: {text}" if place else text)
+        raise UserError(_told(place, f"none of the {len(possible)} shapes can be: {_reasons(why)}"))
     return Shapes(tuple(axes), possible.reshape(lengths), why)
 
 
 def first_shape(base: Mapping[str, Any], sweep: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """``base`` with the first combination of a sweep's axes of shapes that can be, or has a value that is wrong. Raises
-    ValueError if there is none."""
+    ValueError if there is none, or there are too many to look at."""
     axes = {name: values for name, values in sweep.items() if is_shape(name)}
+    try:
+        _refuse_many([len(values) for values in axes.values()], "")
+    except UserError as error:
+        raise ValueError(str(error)) from None
     for chosen in product(*axes.values()):
         found = _changed(base, axes, chosen)
         try:
@@ -109,6 +111,16 @@ def ranks(base: Mapping[str, Any], values: Mapping[str, Any]) -> int:
     """Of a point whose shape can be."""
     keys = {**base, **{name.removeprefix(PREFIX): value for name, value in values.items() if is_shape(name)}}
     return math.prod(keys.get(name, 1) for name in ("tp", "pp", "dp"))
+
+
+def _refuse_many(lengths: Sequence[int], place: str) -> None:
+    """Raises UserError for more combinations than are looked at."""
+    if math.prod(lengths) > MOST_COMBINATIONS:
+        raise UserError(_told(place, f"{math.prod(lengths):,} shapes are more than {MOST_COMBINATIONS:,}"))
+
+
+def _told(place: str, text: str) -> str:
+    return f"{place}: sweep: {text}" if place else f"sweep: {text}"
 
 
 def _changed(base: Mapping[str, Any], axes: Mapping[str, Any], chosen: Sequence[Any]) -> dict[str, Any]:

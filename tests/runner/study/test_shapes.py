@@ -89,11 +89,19 @@ def test_what_is_written_is_read_as_the_same():
         ({"tp": []}, {}, "sweep.workload.synthesise.tp: [] is too short"),
         ({"workload.path": ["a"]}, {}, "'workload.path' is the same for all points"),
         ({name: list(range(1, 102)) for name in ("tp", "pp", "dp")}, {}, "1,030,301 shapes are more than 1,000,000"),
+        ({name: [5] * 101 for name in ("tp", "pp", "micro_batch")}, {}, "1,030,301 shapes are more than 1,000,000"),
         ({"tp": [1]}, {"layers": 0}, "workload.synthesise.layers: 0 is below 1"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line(sweep, keys, needle):
     assert needle in told(sweep, **keys)
+
+
+def test_axes_are_named_in_words():
+    numbered = content({"tp": [1, 2]})
+    numbered["sweep"][5] = [1]
+    with pytest.raises(UserError, match="sweep"):
+        Sweep(numbered, "here")
 
 
 def test_only_what_is_made_has_a_shape():
