@@ -154,7 +154,7 @@ def read_steps(path: Path, recompute: str = "none") -> tuple[tuple[Transformer, 
         try:
             keys = {key: int(row[named[name]]) for name, key in COLUMNS.items() if key}
             time_s = float(row[named[TIME]]) / 1e3
-            more = {key: row.get(named.get(name, "")) for name, key in OPTIONAL.items()}
+            more = {key: row[named[name]] for name, key in OPTIONAL.items() if name in named}
             said: dict[str, Any] = {key: text.strip().lower() for key, text in more.items() if text and text.strip()}
             if "vocabulary" in said:
                 said["vocabulary"] = int(said["vocabulary"])

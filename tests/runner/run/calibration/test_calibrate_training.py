@@ -121,6 +121,17 @@ def test_columns_may_say_the_rest_of_a_shape(tmp_path):
     assert lacks == {"vocabulary": 1, "recompute": 2, "sequence_parallel": 1, "flash_attention": 0}
 
 
+def test_columns_without_a_name_say_nothing(tmp_path):
+    """Tables that pandas has written number their rows in one."""
+    path = tmp_path / "steps.csv"
+    rows = [[1, 2, 16, 1, 1024, 16, 12, 1024, 2, 1, 1, 5.0]] * 2
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["", *HEAD], *rows])
+    found, _, lacks = training.read_steps(path)
+    assert [(step.vocabulary, step.flash_attention) for step in found] == [(50257, False)] * 2
+    assert set(lacks.values()) == {2}
+
+
 def test_parameters_that_the_rows_do_not_show_are_told():
     """The search ends at a bound: efficiencies above what it tries, hosts that take nothing for messages."""
     assert training._at_bounds(KNOWN) == ()
