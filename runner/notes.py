@@ -30,15 +30,19 @@ def accepted(notes: Iterable[Note], accept: Collection[str]) -> str:
 
 
 def of_shapes(notes: Iterable[Note]) -> list[Note]:
-    """Of points that are different programs, whose notes differ by what they count: the one that counts most of each
-    code and place."""
+    """Of points that are different programs, whose notes differ by what they count or say: the one that counts most of
+    each code and place."""
     found: dict[tuple[str, Severity, str], list[Note]] = {}
     for note in dict.fromkeys(notes):
         found.setdefault((note.code, note.severity, note.where), []).append(note)
     shown = []
     for alike in found.values():
-        most, texts = max(alike, key=lambda each: each.count), {each.text for each in alike}
-        shown.append(replace(most, text=f"{most.text}; other points have fewer") if len(texts) > 1 else most)
+        most = max(alike, key=lambda each: each.count)
+        others = [each for each in alike if each.text != most.text]
+        if others:
+            differ = "fewer" if all(each.count < most.count for each in others) else "other figures"
+            most = replace(most, text=f"{most.text}; other points have {differ}")
+        shown.append(most)
     return shown
 
 

@@ -107,9 +107,11 @@ def test_one_workload_is_held_at_a_time_and_another_machine_makes_others():
 
 def test_of_notes_that_differ_by_what_they_count_the_largest_stands():
     notes = [informs("a", "5 of them", count=5), informs("a", "9 of them", count=9), informs("b", "some", count=1)]
-    shown = of_shapes([*notes, informs("b", "some", count=2), changes("a", "1 of them")])
+    as_many = [changes("c", text, count=16) for text in ("50 GB of 40", "60 GB of 40")]
+    shown = of_shapes([*notes, informs("b", "some", count=2), changes("a", "1 of them"), *as_many])
     assert [(note.code, note.count, note.text) for note in shown] == [
         ("a", 9, "9 of them; other points have fewer"), ("b", 2, "some"), ("a", 1, "1 of them"),
+        ("c", 16, "50 GB of 40; other points have other figures"),
     ]  # fmt: skip
 
 
