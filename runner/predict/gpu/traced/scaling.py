@@ -95,11 +95,15 @@ def roofline_ps(workload: Workload, gpu: Gpu) -> np.ndarray:
 
 
 def clocked(gpu: Gpu, base: Gpu | None) -> Gpu:
-    """``gpu`` with its published peaks by its clock and SMs, where the study changed these of ``base``."""
+    """``gpu`` with its published peaks by its clock, SMs and rates, where the study changed these of ``base``."""
     if base is None or gpu.matrix is None or base.matrix is None or gpu.matrix.peaks_flops != base.matrix.peaks_flops:
         return gpu
     times = gpu.sms * gpu.frequency_hz / (base.sms * base.frequency_hz)
-    peaks = {element: peak * times for element, peak in gpu.matrix.peaks_flops.items()}
+    rates, published = gpu.matrix.rates, base.matrix.rates
+    peaks = {
+        element: peak * times * (rates[element] / published[element] if {element} <= rates.keys() & published else 1.0)
+        for element, peak in gpu.matrix.peaks_flops.items()
+    }
     return gpu.model_copy(update={"matrix": gpu.matrix.model_copy(update={"peaks_flops": peaks})})
 
 

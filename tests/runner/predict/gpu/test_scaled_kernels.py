@@ -50,6 +50,7 @@ def launches(gpu_name: str = "Tesla V100-SXM2-32GB") -> Steps:
         ({}, {"add": 100, "product": 100, "copy_to_device": 100}),
         ({"dram": {"bandwidth": "449.024 GB/s"}}, {"add": 200, "product": 100, "copy_to_device": 100}),
         ({"frequency": "3060 MHz"}, {"add": 100, "product": 50, "copy_to_device": 100}),
+        ({"matrix": {"rates": {"fp16": 1024}}}, {"add": 100, "product": 50, "copy_to_device": 100}),
         ({"host_link": {"bandwidth": "24 GB/s"}}, {"add": 100, "product": 100, "copy_to_device": 50}),
         ({"start_latency": "9 us"}, {"add": 100, "product": 100, "copy_to_device": 100}),
     ],
