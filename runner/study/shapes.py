@@ -100,11 +100,12 @@ def first_shape(base: Mapping[str, Any], sweep: Mapping[str, Sequence[Any]]) -> 
 
 
 def derived_copies(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, int]:
-    """``dp`` of a point, by its key, where it follows from GPUs; else nothing. ``values`` of the point's axes."""
+    """``dp`` of a point, by its key, where it follows from GPUs, and 1 where a sweep says at this one alone that these
+    do not tell it; else nothing. ``values`` of the point's axes."""
     keys = {**base, **{name.removeprefix(PREFIX): value for name, value in values.items() if is_shape(name)}}
-    if "dp" in keys or keys.get("gpus") is None or (copies := copies_of(keys)) is None:
+    if "dp" in keys or "gpus" not in keys:
         return {}
-    return {COPIES: copies}
+    return {COPIES: copies_of(keys) or 1}
 
 
 def ranks(base: Mapping[str, Any], values: Mapping[str, Any]) -> int:

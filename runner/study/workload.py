@@ -185,7 +185,11 @@ class TraceChoice(Strict):
         if not isinstance(value, Mapping) or value.get("synthesise") is None:
             return value
         choice = value["synthesise"]
-        model = choice.get("model", "transformer") if isinstance(choice, Mapping) else choice.model
+        model = (
+            choice.get("model", "transformer")
+            if isinstance(choice, Mapping)
+            else getattr(choice, "model", "transformer")
+        )
         if value.get("path", model) != model:
             raise ValueError("has both a path and synthesise: leave one out")
         return {**value, "path": model}

@@ -58,6 +58,8 @@ def test_other_keys_are_swept_between_those_of_shapes():
 def test_data_parallelism_may_be_an_axis():
     sweep = Sweep(content({"tp": [1, 2, 3], "dp": [12, 6, 4]}), "here")
     assert [tuple(sweep.values(index).values()) for index in range(len(sweep))] == [(1, 12), (2, 6), (3, 4)]
+    some = Sweep(content({"gpus": [12, None], "tp": [1, 2]}), "here")
+    assert [some.values(index)[COPIES] for index in range(len(some))] == [12, 6, 1, 1]
     free = Sweep(content({"tp": [1, 2], "dp": [1, 3]}, gpus=None), "here")
     assert [sweep.study(0).workload.synthesise.ranks, len(free)] == [12, 4]
 
@@ -97,11 +99,10 @@ def test_what_is_wrong_is_one_line(sweep, keys, needle):
     assert needle in told(sweep, **keys)
 
 
-def test_axes_are_named_in_words():
-    numbered = content({"tp": [1, 2]})
-    numbered["sweep"][5] = [1]
-    with pytest.raises(UserError, match="sweep"):
-        Sweep(numbered, "here")
+@pytest.mark.parametrize("keys", [{"sweep": {5: [1], f"{PREFIX}tp": [1, 2]}}, {"workload": {"synthesise": "x"}}])
+def test_what_is_no_study_is_one_line(keys):
+    with pytest.raises(UserError, match=r"here: .*(sweep|workload\.synthesise)"):
+        Sweep({**content({"tp": [1, 2]}), **keys}, "here")
 
 
 def test_only_what_is_made_has_a_shape():
