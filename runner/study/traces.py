@@ -34,7 +34,7 @@ from manyscale.runner.storage.fetching import fetched_trace
 from manyscale.runner.study.workload import TraceChoice, WorkloadChoice
 
 Choice = TypeVar("Choice", bound=TraceChoice)
-READ_VERSION = 11  # raised when a reader's result changes
+READ_VERSION = 12  # raised when a reader's result changes
 
 
 def read_workload(

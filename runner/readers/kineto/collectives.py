@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -192,12 +193,9 @@ def _elements(shapes: Sequence[Any]) -> int:
                 return UNKNOWN
             total += inner
             continue
-        product = 1
-        for each in shape:
-            product *= each if type(each) is int and each >= 0 else UNKNOWN
-        if product < 0 or UNKNOWN in shape:
+        if not all(type(each) is int and each >= 0 for each in shape):
             return UNKNOWN
-        total += product
+        total += math.prod(shape)
     return total
 
 

@@ -61,7 +61,7 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
     found: Keys = {}
     described: dict[tuple[object, ...], tuple[str, tuple[int, ...], int, bool]] = {}
     sent: Keys = {}
-    partners = Partners(ranks)
+    partners = Partners(ranks, world)
     alone: list[list[int]] = [[] for _ in ranks]
     for at, rank in enumerate(ranks):
         configured = {name: (purpose, members) for name, purpose, members in rank.groups}

@@ -10,7 +10,7 @@ import numpy as np
 
 from manyscale.models.workload import OperationKind
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.kineto.collectives import MESSAGES, Told
+from manyscale.runner.readers.kineto.collectives import MESSAGES, UNKNOWN, Told
 
 _K: Final = OperationKind
 _SIZED_ALIKE: Final = (_K.allreduce, _K.bcast, _K.reduce, _K.allgather, _K.reduce_scatter, _K.alltoall)
@@ -34,9 +34,10 @@ class Member:
 
 
 class Partners:
-    """The ranks of groups whose members nobody tells, as far as their own use of them shows it."""
+    """The ranks of groups whose members nobody tells, as far as their own use of them shows it: nothing where some of
+    the job's ``world`` ranks were not traced, as their places are not known then."""
 
-    def __init__(self, ranks: Sequence[Member]) -> None:
+    def __init__(self, ranks: Sequence[Member], world: int) -> None:
         users: dict[str, set[int]] = {}
         places: dict[str, dict[int, set[int]]] = {}
         for rank in ranks:
@@ -46,6 +47,11 @@ class Partners:
                     places.setdefault(told.group, {}).setdefault(rank.number, set()).add(told.place)
         self._users = users
         self._members: dict[str, tuple[int, ...]] = {}
+        self._numbered_anew = {
+            self.name(told.group) for rank in ranks for told in rank.told if told.own not in (UNKNOWN, rank.number)
+        }
+        if len(ranks) < world:
+            return
         for group, own in users.items():
             listed = tuple(sorted(own))
             asked = [places.get(group, {}).get(each, set()) for each in listed]
@@ -64,6 +70,10 @@ class Partners:
         () of others."""
         return self._members.get(group, ())
 
+    def has_own_numbers(self, group: str) -> bool:
+        """Whether a rank has another number in the group than in the world, or in one that has the same name."""
+        return self.name(group) in self._numbered_anew
+
 
 def partner_of(told: Told, rank: Member, members: Sequence[int], partners: Partners) -> int:
     """The partner of a message as a world rank, -1 unknown: what is told, or who has the partner's place in the group
@@ -72,8 +82,8 @@ def partner_of(told: Told, rank: Member, members: Sequence[int], partners: Partn
         return told.peer
     if rank.number in members:
         return members[told.place] if told.place < len(members) else -1
-    if told.own >= 0:  # by a mark, of the world's group if the rank has its own number there
-        return told.place if told.own == rank.number else -1
+    if told.own >= 0:  # by a mark, of the world's group if all ranks have their own numbers there
+        return -1 if partners.has_own_numbers(told.group) else told.place
     listed = partners.members(told.group)
     return listed[told.place] if told.place < len(listed) else -1
 

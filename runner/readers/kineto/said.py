@@ -104,13 +104,14 @@ def _described(group: Group, every: Sequence[Told]) -> tuple[list[Said], bool, b
 
 
 def _root(group: Group, every: Sequence[Told], ranks: Sequence[Member]) -> tuple[int, bool]:
-    """The place of a collective's root among the members that were traced, and whether all tell the same; the first
-    one where they do not, or where it was not traced."""
+    """The place of a collective's root among the members that were traced, and whether all tell the same one of them
+    all; the first one where they do not, or where it was not traced."""
     told = {each.root for each in every}
     place = told.pop() if len(told) == 1 else -1
-    world = group.everyone[place] if 0 <= place < len(group.everyone) else -1
+    is_known = 0 <= place < len(group.everyone) == group.size
+    world = group.everyone[place] if is_known else -1
     here = [ranks[each].number for each in group.members]
-    return (here.index(world) if world in here else 0), place >= 0
+    return (here.index(world) if world in here else 0), is_known
 
 
 def _exchange(group: Group, every: Sequence[Told], is_sized: bool) -> tuple[list[Said], bool, bool]:

@@ -72,6 +72,29 @@ def test_partners_that_marks_name(tmp_path: Path) -> None:
     assert "communication-alone" in codes(kineto.read(tmp_path / "1"))
 
 
+def test_marks_of_groups_in_which_a_rank_has_its_own_number(tmp_path: Path) -> None:
+    """Groups of ranks 0 and 2, and 1 and 3: rank 0 is the first of its group, too, and sends nothing to rank 1."""
+    for rank in range(4):
+        made = Recorded(rank, 4)
+        made.add("user_annotation", "nccl:recv 1<-0" if rank > 1 else "nccl:send 0->1", 8, 10, MAIN,
+                 **{"Input Dims": [[8]], "Input type": ["float"]})  # fmt: skip
+        made.launch(10, 20, 30, 20, SEND_RECEIVE)
+        made.write(tmp_path / f"rank{rank}.json")
+    assert partners(tmp_path) == []
+    assert "communication-alone" in codes(kineto.read(tmp_path))
+
+
+def test_places_in_a_group_of_which_not_all_ranks_were_traced(tmp_path: Path) -> None:
+    """Ranks 0, 2 and 4 of 6, and nobody tells the members: the rank at place 2 is rank 2, not the third that was
+    traced."""
+    for rank in (0, 2, 4):
+        made = Recorded(rank, 6)
+        name = {0: "send", 2: "recv", 4: "send"}[rank]
+        made.launch(10, 20, 30, 20, SEND_RECEIVE, **told(name, 4, "a", members="", Rank={0: 2, 2: 0, 4: 0}[rank]))
+        made.write(tmp_path / f"rank{rank}.json")
+    assert partners(tmp_path) == []
+
+
 @pytest.mark.parametrize("are_world_ranks", [False, True])
 def test_partners_are_those_of_the_group(tmp_path: Path, are_world_ranks: bool) -> None:
     """Groups of ranks 0 and 2, and 1 and 3: ``Rank`` is a place in the group, ``Dst Rank`` a rank of the world
