@@ -79,6 +79,10 @@ class Side:
     steps: pa.Table | None = None
 
     @property
+    def is_predicted(self) -> bool:
+        return "application.ranks" in self.figures
+
+    @property
     def has_steps_alone(self) -> bool:
         return not self.ranks.num_rows and self.steps is not None
 
@@ -162,11 +166,19 @@ def load_trace(path: Path, form: str = "auto", cache: Path | None = None) -> Sid
 
 
 def measured_of(run: Side) -> Side:
-    """What was measured where the run's workload was traced. Raises UserError if that is not known."""
+    """What was measured where the run's workload was traced. Raises UserError if that is not known, for a trace, and
+    for a run of other ranks than were traced."""
     if run.workload is None:
         told = next((note.text for note in run.notes if note.code == "not-compared"), "its trace is not there any more")
         raise UserError(f"{run.name}: {told}; name what it is compared with")
-    return _measured(f"{run.workload.name}, measured", run.workload)
+    found = _measured(f"{run.workload.name}, measured", run.workload)
+    if not run.is_predicted:
+        raise UserError(f"{run.name}: is what was measured, and no run; name the run that is compared with it")
+    if run.num_ranks != found.num_ranks:
+        raise UserError(
+            f"{run.name}: has {run.num_ranks} ranks, and its trace {found.num_ranks}; name what it is compared with"
+        )
+    return found
 
 
 def _measured(name: str, workload: Workload) -> Side:
@@ -202,9 +214,16 @@ def compare(a: Side, b: Side) -> tuple[pa.Table, list[Note]]:
     are nothing but a GPU's are compared by launches and kernels alone.
     """
     notes = _notes_of_both(a, b)
-    steps, told = ([], []) if a.steps is None or b.steps is None else measured_steps.compared(a.steps, b.steps)
-    notes += told
+    steps: list[dict[str, Any]] = []
+    if a.steps is not None and b.steps is not None and a.num_ranks == b.num_ranks:
+        steps, told = measured_steps.compared(a.steps, b.steps)
+        notes += told
     if a.has_steps_alone or b.has_steps_alone:
+        if a.num_ranks != b.num_ranks:
+            raise UserError(
+                f"{a.name}: has {a.num_ranks} ranks, and {b.name} {b.num_ranks}: the steps of which ranks are the same "
+                "is not known; compare a run of as many ranks"
+            )
         if not steps:
             raise UserError(f"{a.name}: has no step of a rank that {b.name} has, too; compare a run of this trace")
         return pa.Table.from_pylist(steps, schema=SCHEMA), notes
@@ -270,7 +289,7 @@ def _with_threads(side: Side, other: Side) -> dict[str, float]:
     """Figures of a side by name without ``application.``; of a predicted run of ranks with one core those of threads,
     too, if the other has them."""
     own = {name.removeprefix("application."): value for name, value in side.figures.items() if "." in name}
-    is_predicted = "application.ranks" in side.figures and side.figures.get("node.cores_per_rank", 1) == 1
+    is_predicted = side.is_predicted and side.figures.get("node.cores_per_rank", 1) == 1
     return with_threads(own) if is_predicted and f"application.{THREAD}" in other.figures else own
 
 

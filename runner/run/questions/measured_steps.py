@@ -72,7 +72,6 @@ def errors(differences: pa.Table) -> StepErrors | None:
 
 
 def _relative(differences: pa.Table) -> Iterator[tuple[float, str]]:
-    of_steps = differences.filter(pa.compute.equal(differences.column("group"), GROUP))
-    for row in of_steps.to_pylist():
-        if row["a"] > 0:
+    for row in differences.to_pylist():
+        if row["group"] == GROUP and row["a"] > 0:
             yield row["difference"] / row["a"], row["item"]

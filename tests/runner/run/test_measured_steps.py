@@ -16,7 +16,7 @@ from manyscale.models.workload.notes import informs
 from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import kineto
-from manyscale.runner.run.questions.compare import Side, measured_of
+from manyscale.runner.run.questions.compare import Side, compare, load_trace, measured_of
 from manyscale.runner.run.questions.measured_steps import compared, errors
 from manyscale.runner.run.results import RANKS_SCHEMA
 
@@ -73,3 +73,16 @@ def test_a_trace_that_measured_nothing_is_refused() -> None:
         measured_of(run)
     with pytest.raises(UserError, match="run: it is gone; name what it is compared with"):
         measured_of(replace(run, workload=None, notes=(informs("not-compared", "it is gone"),)))
+
+
+def test_a_trace_is_not_compared_with_itself(tmp_path: Path) -> None:
+    """Its errors would be none, whatever a prediction says."""
+    folder = two_ranks(tmp_path / "traces")
+    with pytest.raises(UserError, match="is what was measured, and no run; name the run"):
+        ms.compare(folder)
+    measured = load_trace(folder)
+    larger = replace(measured, name="run", num_ranks=4, figures={"application.ranks": 4.0})
+    with pytest.raises(UserError, match="run: has 4 ranks, and its trace 2; name what"):
+        measured_of(larger)
+    with pytest.raises(UserError, match="has 2 ranks, and run 4: the steps of which ranks are the same is not known"):
+        compare(measured, larger)
