@@ -18,7 +18,7 @@ from manyscale.models.workload.operation_tables import (
 )
 from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 
-RULES_VERSION: Final = 2  # raised when a rule is added or sharpened
+RULES_VERSION: Final = 3  # raised when a rule is added or sharpened
 
 
 @dataclass(frozen=True)
@@ -215,11 +215,12 @@ RULES: Final[dict[str, Rules]] = {
         ("rank", "step"),
         is_unique=True,
         values=(
+            Values("step"),
             Values("first_operation_id", 0, "operations", per_rank=True),
             Values("last_operation_id", 0, "operations", per_rank=True),
         ),
     ),
-    "measured_steps": Rules(("rank", "step"), is_unique=True, values=(Values("start_ps"),)),
+    "measured_steps": Rules(("rank", "step"), is_unique=True, values=(Values("step"), Values("start_ps"))),
 }
 ENDS: Final = {  # (first, last) columns of spans whose end must not lie before their beginning
     "measured": (("start_ps", "end_ps"),),
