@@ -13,6 +13,7 @@ from manyscale.runner.predict.gpu.partial import check_blocks
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
 from manyscale.runner.predict.phase_source import Case, Done, Stage
+from manyscale.runner.predict.units import array_digest
 from manyscale.runner.registry import lookup
 from manyscale.sampling.plan import Plan
 
@@ -33,7 +34,7 @@ class PredictedLaunches:
         """Which launches are simulated, and what the others follow from."""
         study = self._case.study
         return self._case.shared.once(
-            ("launch plan", *study.choices("launches")),
+            ("launch plan", self.place, array_digest(self.rows), *study.choices("launches")),
             lambda: plan_launches(self.source, self.rows, study, self.place),
         )
 

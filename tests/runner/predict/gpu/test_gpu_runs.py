@@ -182,6 +182,28 @@ def test_phases_of_an_mpi_run_take_the_times_of_launches(run_launches, two_kerne
     ]  # fmt: skip
 
 
+def test_points_of_a_sweep_have_the_launches_of_their_mapping(
+    two_kernels, write_trace, tmp_path, monkeypatch, foreseen
+):
+    """A launch of 46 and one of 920 warp instructions, by the model that is easy to foresee: of the phase that is one
+    or the other."""
+    from manyscale.runner.study import WorkloadChoice
+
+    mpi = read_workload(WorkloadChoice(path=str(write_trace({0: ["init", "compute 1000", "finalize"]}))))
+    monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: mpi)
+    monkeypatch.setattr("manyscale.runner.predict.gpu.mapping.read_workload", lambda choice: two_kernels)
+    files = [tmp_path / f"{launch}.csv" for launch in (2, 3)]
+    for file in files:
+        file.write_text(f"rank,phase,launch\n0,0,{file.stem}\n")
+    study = {
+        "schema": 1, "workload": {"path": "x", "gpu_trace": "launches"}, "target": "rtx3070",
+        "mapping": {"launches": str(files[0])}, "sweep": {"mapping.launches": [str(file) for file in files]},
+    }  # fmt: skip
+    found = studies.sweep(study, tmp_path / "out", executor="local", cache=tmp_path / "cache", report=False)
+    makespan = found.sweep_table().column("application.makespan").to_pylist()
+    assert [round(each * 1e12) for each in makespan] == [round((cycles + 5000) * PS) for cycles in (10, 200)]
+
+
 @pytest.mark.theory
 def test_phases_take_the_times_of_copies_before_their_launches_too(
     run_launches, two_kernels, write_trace, tmp_path, monkeypatch
