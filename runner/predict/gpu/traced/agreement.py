@@ -7,7 +7,7 @@ and on a mesh of NVLinks, which GPUs of it they have; and the block ``network.nc
 node need nothing.
 
 Nodes of the trace: the k-th rank with a device is on node k. Where all have one device, which is that of processes that
-see a GPU each, ranks are taken to have had the GPUs of nodes in turn.
+see a GPU each, ranks are taken to have had the GPUs of nodes in turn. Each of several jobs was traced on its own nodes.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ def agreement(
         return never(f"no shipped target has {' and '.join(names)} and says on which links")
     group = np.repeat(np.arange(count), np.diff(bounds))
     device = workload.column("traced_gpus", "device")[first].astype(np.int64)
+    begins = workload.column("jobs", "first_rank")
     why, reasons = np.full(count, -1, np.int8), [_PLACED]
     for machine in machines:
-        own_node, own_gpu = _in_trace(device, machine.num_gpus)
+        own_node, own_gpu = _of_jobs(device, begins, machine.num_gpus)
         between = _distinct(group, count, own_node[members]) > 1
         moved = _is_moved(group, count, own_node[members], node[members])
         elsewhere = np.bincount(group, own_gpu[members] != gpu[members], count) > 0
@@ -102,6 +103,17 @@ def agreement(
             reasons.append(f"nodes of the target have {num_gpus} GPUs, and those of {machine.name} {machine.num_gpus}")
             why[(why < 0) & between] = len(reasons) - 1
     return Agreement(why, tuple(reasons), tuple(each.name for each in machines))
+
+
+def _of_jobs(device: np.ndarray, begins: np.ndarray, num_gpus: int) -> tuple[np.ndarray, np.ndarray]:
+    """As _in_trace, of jobs that begin with ranks ``begins``."""
+    nodes, gpus, end = [], [], 0
+    for own in np.split(device, begins[1:]):
+        node, gpu = _in_trace(own, num_gpus)
+        nodes.append(node + end)
+        gpus.append(gpu)
+        end += int(node.max(initial=-1)) + 1
+    return np.concatenate(nodes), np.concatenate(gpus)
 
 
 def _in_trace(device: np.ndarray, num_gpus: int) -> tuple[np.ndarray, np.ndarray]:

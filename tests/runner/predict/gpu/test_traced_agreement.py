@@ -16,7 +16,7 @@ from gpu_steps import US, V100, Steps
 
 import manyscale
 from manyscale.models.network.nccl.parameters import Nccl
-from manyscale.models.workload import OperationKind
+from manyscale.models.workload import SCHEMAS, OperationKind
 from manyscale.runner.predict.gpu.traced.agreement import agreement
 from manyscale.runner.study.targets import shipped_content
 
@@ -65,6 +65,18 @@ def test_groups_on_other_nodes_or_gpus_do_not():
     assert kept(nccl_of("dgx1-v100"), BLOCKS, other)[0] == []
     switched = kept(nccl_of("dgx-a100"), BLOCKS, other, "NVIDIA A100-SXM4-40GB")[0]
     assert switched == ["pair"]  # all pairs of a switch are alike; far begins at another NIC
+
+
+@pytest.mark.theory
+def test_each_job_was_traced_on_nodes_of_its_own():
+    """Of processes that see a GPU each: the second job had a node, and on the target its ranks stand on two."""
+    groups = {"first": [0, 1, 2, 3], "second": [4, 5, 6, 7, 8, 9, 10, 11]}
+    workload = Steps(12, groups, V100).workload()
+    workload.tables["jobs"] = pa.table([["a", "b"], [0, 4], [4, 8]], schema=SCHEMAS["jobs"])
+    for node, gpu, stay in (([0] * 8 + [1] * 4, [*range(8), *range(4)], [True, False]),
+                            ([0] * 4 + [1] * 8, [*range(4), *range(8)], [True, True])):  # fmt: skip
+        found = agreement(workload, nccl_of("dgx1-v100"), 8, np.array(node), np.array(gpu), is_same_gpu=True)
+        assert (found.why[1:] < 0).tolist() == stay
 
 
 @pytest.mark.theory
