@@ -12,6 +12,7 @@ from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.workload import COLLECTIVES, SENDS, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.runner.predict.gpu.streams.joins import FIXED
 from manyscale.runner.predict.gpu.traced.agreement import Agreement
 from manyscale.runner.predict.gpu.traced.meetings import SCATTERV, UNEVEN, StreamCollectives
 
@@ -135,11 +136,11 @@ def message_notes(workload: Workload, given: Given, of: StreamCollectives, messa
 
 
 def traced_message_notes(
-    chosen: str, on_streams: np.ndarray, traced_ps: np.ndarray, messages_ps: np.ndarray
+    chosen: str, on_streams: np.ndarray, traced_ps: np.ndarray, messages_ps: np.ndarray, network: str
 ) -> list[Note]:
     """Of messages between GPUs whose times were traced. ``chosen``: gpu.collectives of the study; bool[messages]
     ``on_streams``: between GPUs; int64[messages]: ``traced_ps``, -1 unknown, and ``messages_ps``, what they take, -1
-    where the network says it."""
+    where the network says it; ``network``: its model."""
     if chosen == "free":
         count, kept = int(np.count_nonzero(messages_ps == 0)), int(np.count_nonzero(on_streams & (messages_ps < 0)))
         text = f"{count:,} messages between GPUs take no time (gpu.collectives)"
@@ -151,7 +152,14 @@ def traced_message_notes(
     if count := int(np.count_nonzero(known & (messages_ps >= 0))):
         text = f"{count:,} messages between GPUs take the times of the trace, from when both ends have come to them"
         found.append(informs("messages-traced", text, count=count))
-    if chosen == "auto" and (count := int(np.count_nonzero(known & (messages_ps < 0)))):
+    count = int(np.count_nonzero(known & (messages_ps < 0)))
+    if count and chosen != "model" and network not in FIXED:
+        text = (
+            f"{count:,} messages between GPUs do not take the times of the trace, but what model.network: {network} "
+            "says, which gives messages no times of their own"
+        )
+        found.append(changes("messages-by-network", text, count=count))
+    elif count and chosen == "auto":
         text = (
             f"{count:,} messages between GPUs do not take the times of the trace: the links of their ranks are not "
             "known to be the trace's; gpu.collectives: traced keeps them"

@@ -68,6 +68,8 @@ class SimulatedKernels:
         on the target, and took where it was traced, -1 unknown."""
         count, timed = int(np.count_nonzero(mine)), mine & (traced_ps >= 0)
         text = f"{count:,} launches take what model.gpu: {self.launches.name} says of their instructions"
+        if np.any(np.bincount(self._kernel) > 1):
+            text += ", where a kernel has several launches their mean"
         if both := int(traced_ps[timed].sum()):
             text += f": {int(takes_ps[timed].sum()) / both:.3g} times as long as they took where they were traced"
         model = lookup("gpu", self.launches.name)

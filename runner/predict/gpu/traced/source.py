@@ -15,36 +15,26 @@ from manyscale.models.gpu.device.hosts import Given
 from manyscale.models.gpu.device.program import ASSUMED_START_PS
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.network.devices.model import VERSION
-from manyscale.models.network.nccl.parameters import Nccl
-from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload import Workload
 from manyscale.models.workload.domain import APART, FEATURES, Domain
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks
 from manyscale.runner.predict.gpu.options import GpuChoice
-from manyscale.runner.predict.gpu.streams.given import Devices, device_rows, given_of, traced_columns
-from manyscale.runner.predict.gpu.streams.joins import FIXED, NETWORKS
+from manyscale.runner.predict.gpu.streams.given import device_rows, given_of, traced_columns
+from manyscale.runner.predict.gpu.streams.joins import NETWORKS
 from manyscale.runner.predict.gpu.streams.overlaps import NOTHING
 from manyscale.runner.predict.gpu.streams.table import stream_table
-from manyscale.runner.predict.gpu.traced.agreement import Agreement, agreement
 from manyscale.runner.predict.gpu.traced.breakdown import breakdown, step_statistics
-from manyscale.runner.predict.gpu.traced.collective_notes import Taking, message_notes, traced_message_notes
-from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives, stream_collectives
+from manyscale.runner.predict.gpu.traced.communication import Communication
+from manyscale.runner.predict.gpu.traced.meetings import StreamCollectives
 from manyscale.runner.predict.gpu.traced.memory import memory_notes, memory_statistics
 from manyscale.runner.predict.gpu.traced.path import path_statistics, path_table
 from manyscale.runner.predict.gpu.traced.scaling import clocked, gpu_named, is_as_fast, utilised_flops
 from manyscale.runner.predict.gpu.traced.tables import collectives_table, steps_table
-from manyscale.runner.predict.gpu.traced.times import (
-    Traced,
-    TracedGiven,
-    on_target,
-    slowed,
-    traced_messages,
-    without_skew,
-)
+from manyscale.runner.predict.gpu.traced.times import Traced, TracedGiven, on_target, slowed, without_skew
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
-from manyscale.runner.predict.placement import placed
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.study.targets import shipped_content
@@ -58,7 +48,6 @@ _OF_HOSTS: Final = tuple(
                  "transfer_efficiency")
 )  # fmt: skip
 _SPEEDS: Final = {"sms", "frequency", "schedulers", "units", "matrix", "dram", "host_link"}  # keys of node.gpu
-EXTRAPOLATED: Final = "extrapolated"  # format of workloads whose groups were filled up (runner/run/extrapolation/roles)
 
 
 class TracedKernels:
@@ -154,23 +143,23 @@ class TracedSource(PhaseSource):
                     str(self._gpu),
                     str(self._base),
                     *(str(gpu_named(name)) for name in self._scaled_names),
-                    array_digest(self._takes_traced),
-                    array_digest(self._messages_ps),
+                    array_digest(self._communication.takes_traced),
+                    array_digest(self._communication.messages_ps),
                     str(self._has_nccl),
-                    str(self._lacks_ranks),
+                    str(self._communication.lacks_ranks),
                     self._choice.model_dump_json(),
                 ]
             ),
         )
 
         def make() -> tuple[Any, ...]:
-            given = self._given
-            collectives, takes_traced = self._collectives, self._takes_traced | ~self._is_priced
+            given, told = self._given, self._communication
+            collectives, takes_traced = told.collectives, told.takes_traced | ~told.is_priced
             if self._choice.collectives == "free":
                 nothing = np.zeros_like(collectives.traced_ps)
                 collectives, takes_traced = replace(collectives, traced_ps=nothing), np.ones(len(nothing), np.bool_)
             takes = slowed(takes_ps, given, self._choice.slower)
-            of = TracedGiven(takes, collectives, takes_traced, self._is_priced, self._messages_ps)
+            of = TracedGiven(takes, collectives, takes_traced, told.is_priced, told.messages_ps)
             return given, [], device_rows(self._workload, given), NOTHING, of
 
         name = f"streams {content}"
@@ -249,88 +238,17 @@ class TracedSource(PhaseSource):
         return np.where(self._is_simulated, np.append(self._simulated.kernel_ps(done), -1)[kernel], takes_ps)
 
     @cached_property
-    def _collectives(self) -> StreamCollectives:
-        def make() -> StreamCollectives:
-            _, duration = traced_columns(self._workload)
-            return stream_collectives(self._workload, self._given, duration, by_model=by_model)
+    def _communication(self) -> Communication:
+        return Communication(self._case, self._given, self._place, is_same_gpu=self._traced.is_same_gpu)
 
-        by_model = self._has_nccl or self._choice.collectives == "free"
-        return self._case.shared.once(("collectives on streams", str(by_model), *self._place), make)
+    @property
+    def _collectives(self) -> StreamCollectives:
+        return self._communication.collectives
 
     @property
     def _on_streams(self) -> np.ndarray:
         """Rows of the workload's operations that are collectives of streams."""
         return np.asarray(self._given.row[self._collectives.of_given >= 0])
-
-    @cached_property
-    def _agreement(self) -> Agreement:
-        """Of groups: whether the machine of the trace and the target agree in what their collectives depend on."""
-        if self._case.study.model.network == "flow" and self._workload.tables["jobs"].num_rows:
-            count = self._workload.tables["communicators"].num_rows
-            return Agreement(np.zeros(count, np.int8), ("jobs share their links, which they had to themselves",), ())
-        node, _ = placed(self._case)
-        num_gpus = self._case.machine.node.num_gpus
-        gpu = self._case.shared.once(("devices", *self._place), lambda: Devices.of(self._given)).first(node, num_gpus)
-        nccl = Nccl.of(self._case.machine.network)
-        return agreement(self._workload, nccl, num_gpus, node, gpu, is_same_gpu=self._traced.is_same_gpu)
-
-    @cached_property
-    def _takes_traced(self) -> np.ndarray:
-        """bool[collectives]: those that take traced times where these are known: as the study says, and else (auto)
-        where the machine of the trace and the target agree, and where no model could say others."""
-        chosen, of = self._choice.collectives, self._collectives
-        if chosen != "auto" or not self._has_nccl or not np.any(of.traced_ps >= 0):
-            return np.full(len(of), chosen != "model")
-        return np.asarray(self._agreement.why[of.communicator] < 0)
-
-    @cached_property
-    def _traced_messages(self) -> tuple[np.ndarray, np.ndarray]:
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            return traced_messages(self._workload, self._given, traced_columns(self._workload)[1])
-
-        return self._case.shared.once(("messages on streams", *self._place), make)
-
-    @property
-    def _messages_agree(self) -> np.ndarray:
-        """bool[messages]: those that take traced times where these are known, as collectives of their groups do."""
-        rows = self._workload.send_rows
-        if self._choice.collectives != "auto" or not self._has_nccl:
-            return np.full(len(rows), self._choice.collectives != "model")
-        return np.asarray(self._agreement.why[self._workload.column("operations", "communicator_id")[rows]] < 0)
-
-    @cached_property
-    def _messages_ps(self) -> np.ndarray:
-        """int64[messages], as TracedGiven has it. What the trace does not tell the size of takes its time anyway."""
-        on_streams, took = self._traced_messages
-        if self._case.study.model.network not in FIXED or not on_streams.any():
-            return np.full(len(took), -1, np.int64)
-        if self._choice.collectives == "free":
-            return np.where(on_streams, 0, -1)
-        unsized = self._workload.column("operations", "bytes")[self._workload.send_rows] == 0
-        return np.where(self._messages_agree | unsized, took, -1)
-
-    @property
-    def _lacks_ranks(self) -> bool:
-        """Whether groups may have members that were not traced."""
-        told = any(note.code == "ranks-missing" for note in self._workload.notes)
-        return told and self._workload.source_format != EXTRAPOLATED
-
-    @cached_property
-    def _is_known(self) -> np.ndarray:
-        """bool[collectives]: those whose size and members are known. A rank alone may have others that were not
-        traced, where it took time."""
-        of = self._collectives
-        alone = np.array([len(each) < 2 for each in of.members], np.bool_)[of.communicator]
-        unsized = (of.bytes == 0) & ~np.isin(of.kind, (int(OperationKind.barrier), int(OperationKind.ibarrier)))
-        unsized[list(of.counts)] = False  # an uneven all-to-all that says that nobody sends
-        doubted = np.where(of.traced_ps >= 0, alone | unsized, unsized & ~alone)
-        return np.asarray(~(doubted | self._lacks_ranks))
-
-    @property
-    def _is_priced(self) -> np.ndarray:
-        """bool[collectives]: those that take what a model says of them, if not their traced times; others have traced
-        times alone."""
-        return np.asarray((self._collectives.traced_ps < 0) | self._is_known)
 
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         simulated = int(np.count_nonzero(self._is_simulated))
@@ -362,7 +280,7 @@ class TracedSource(PhaseSource):
 
     def notes(self, done: Done) -> Sequence[Note]:
         of_kernels = [*self._traced.notes, *self._change_notes(), *self._notes_of_simulated(done)]
-        return [*self._cores.notes(done), *of_kernels, *self._start_notes(), *self._collective_notes(),
+        return [*self._cores.notes(done), *of_kernels, *self._start_notes(), *self._communication.notes(),
                 *memory_notes(self._workload, self._gpu)]  # fmt: skip
 
     def _change_notes(self) -> list[Note]:
@@ -394,16 +312,6 @@ class TracedSource(PhaseSource):
             "(the target has no node.gpu.start_latency)"
         )
         return [changes("start-latency-assumed", text)]
-
-    def _collective_notes(self) -> list[Note]:
-        of = self._collectives
-        found = message_notes(self._workload, self._given, of, self._messages_ps)
-        found += traced_message_notes(self._choice.collectives, *self._traced_messages, self._messages_ps)
-        if not len(of):
-            return found
-        agreed = self._agreement if np.any(of.traced_ps >= 0) else None
-        taking = Taking(of, self._choice.collectives, self._takes_traced, self._is_known, agreed)
-        return [*taking.notes(), *found]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of streams, steps and collectives."""

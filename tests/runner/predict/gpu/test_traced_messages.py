@@ -90,6 +90,14 @@ def test_what_messages_take_is_chosen(run: Runs) -> None:
     assert times(run("dgx-h100", collectives="traced"))[0] == pytest.approx(40, abs=0.01)
 
 
+@pytest.mark.parametrize("choice", ["auto", "traced"])
+def test_a_network_that_gives_messages_no_times_of_their_own_is_told(run: Runs, choice: str) -> None:
+    result = run("dgx-a100", "dimemas", collectives=choice)
+    told = {note.code: note for note in result.notes if note.code.startswith("messages-")}
+    assert "model.network: dimemas" in told["messages-by-network"].text
+    assert told.keys().isdisjoint({"messages-traced", "messages-not-as-traced"})
+
+
 @pytest.mark.theory
 def test_what_ifs_of_messages(tmp_path: Path) -> None:
     """Rank 1's kernel takes 100 us and the message behind it 40: nothing on an ideal network. Latency and bandwidth of
