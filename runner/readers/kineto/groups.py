@@ -81,7 +81,8 @@ def meetings_of(ranks: Sequence[Member], world: int) -> Meetings:
                 continue
             if rank.number in members:
                 key: tuple[object, ...] = ("ranks", members, told.group)
-                mine = tuple(index[each] for each in members if each in index)
+                known = described.get(key)
+                mine = known[1] if known else tuple(index[each] for each in members if each in index)
                 described[key] = purpose or told.group, mine, len(members), False
             else:  # which of the rank's groups it is: by its name and size, or by the order of the groups' first use
                 own = told.group or int(rank.stream[number])

@@ -149,7 +149,8 @@ def _begins(ranks: Sequence[Rank], members: Sequence[Member], base_ns: int) -> l
         if len(member.end):  # by as much as its clock was set right
             shift = int(member.end[0]) - int(rank.trace.given.end[rank.told_of[0]])
         found.append(shift + rank.trace.begin)
-    return [each - min(found) for each in found]
+    earliest = min(found)
+    return [each - earliest for each in found]
 
 
 def _of_clocks(begins: Sequence[int], apart: int) -> list[Note]:
