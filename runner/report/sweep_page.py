@@ -65,7 +65,7 @@ def write_sweep(
     page = Page(title, f"Sweep of {count:,} point{'s' if count != 1 else ''} over {', '.join(axes) or 'no axis'}")
     page.add("", _headline(points, axes), notes_html(notes))
     if any(map(is_shape, axes)):
-        page.add("Shapes, the best first", shapes.best_table(points, axes, directory), note=shapes.NOTE)
+        page.add("Shapes, the best first", shapes.best_table(points, axes, directory), note=shapes.note(points))
     for number, name in enumerate(axes):
         some, left_out = drawn(points, axes, number)
         lines = lines_of(some, axes, number)
@@ -98,10 +98,13 @@ def _headline(points: Points, axes: list[str]) -> str:
     if not times:
         return "<p>No point has been run.</p>"
     cards = []
-    for label, index in (("Fastest", times.index(min(times))), ("Slowest", times.index(max(times)))):
+    run = shapes.that_fit(points) or range(len(times))
+    fastest, slowest = (each(run, key=times.__getitem__) for each in (min, max))
+    for label, index in (("Fastest", fastest), ("Slowest", slowest)):
         where = ", ".join(f"{name} = {points[name][index]}" for name in axes)
         cards.append((label, duration(times[index]), where))
-    cards.append(("Slowest / fastest", f"{max(times) / min(times):.3g}" if min(times) else "-", f"{len(times)} points"))
+    of = f"{len(times)} points" + (f", {len(run)} of which fit into memory" if len(run) < len(times) else "")
+    cards.append(("Slowest / fastest", f"{times[slowest] / times[fastest]:.3g}" if times[fastest] else "-", of))
     return cards_html(cards, first="")
 
 

@@ -22,11 +22,23 @@ _PARTS: Final = {
     "gpu.time.exposed_wait": "exposed wait", "gpu.time.idle": "idle",
 }  # fmt: skip
 COLUMNS: Final = (_STEP, TOKENS_RATE, _MFU, _MEMORY, MEMORY_SHARE, _BUBBLE, *_PARTS, COPIES)
-NOTE: Final = (
+_NOTE: Final = (
     "By tokens that are trained in a second; what needs more memory than a GPU has stands behind the rest. Memory: of "
     "the fullest GPU. Shares are of the GPUs' time; the bubble of a pipeline is part of its waits. The page of a point "
     "is written by manyscale report DIR --point N; sweep.parquet has all."
 )
+
+
+def note(points: Points) -> str:
+    """What the table's columns are, and how many of the shapes it has."""
+    count = len(points["point_id"])
+    return f"The best {MOST_ROWS:,} of {count:,}. {_NOTE}" if count > MOST_ROWS else _NOTE
+
+
+def that_fit(points: Points) -> list[int]:
+    """Places of the points that need no more memory than a GPU has, as far as is known."""
+    shares = points.get(MEMORY_SHARE, [None] * len(points["point_id"]))
+    return [place for place, share in enumerate(shares) if not exceeds(share)]
 
 
 def best_table(points: Points, axes: Sequence[str], directory: Path) -> str:
