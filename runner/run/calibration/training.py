@@ -25,6 +25,7 @@ from manyscale.models.network.nccl.demand import demand
 from manyscale.models.network.nccl.fabric import Fabric
 from manyscale.models.transformer.closed_form import Steps
 from manyscale.models.transformer.shape import Transformer
+from manyscale.models.transformer.step import MOST_PASSES
 from manyscale.models.transformer.times import Framework, peak_flops
 from manyscale.models.workload import OperationKind
 from manyscale.models.workload.notes import Note, changes, informs
@@ -159,6 +160,8 @@ def read_steps(path: Path, recompute: str = "none") -> tuple[tuple[Transformer, 
             if "vocabulary" in said:
                 said["vocabulary"] = int(said["vocabulary"])
             step = Transformer.model_validate({**keys, "recompute": recompute, **said})
+            if step.micro_batches > MOST_PASSES:
+                raise ValueError(f"{step.micro_batches} micro batches are more than {MOST_PASSES}")
             gpus = int(row[named["# gpus"]]) if "# gpus" in named else step.ranks
         except (ValueError, TypeError) as error:
             text = first_problem(error, Transformer) if isinstance(error, ValidationError) else str(error)

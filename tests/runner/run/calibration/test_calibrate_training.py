@@ -87,6 +87,7 @@ def test_the_command_writes_a_machine_that_has_it(tmp_path, capsys):
         ([[1, 16, 1, 1024, 16, 12, 1024, 1, 1, 1, "inf"]], "steps.csv:2: 1 GPUs of 1 ranks, inf s; mend the row"),
         ([[1, 16, 1, 1024, 16, 12, 1024, 2, 1, 1, 5.0]], "steps.csv:2: 1 GPUs of 2 ranks"),
         ([[2, 15, 2, 1024, 16, 12, 1024, 1, 2, 1, 5.0]], "steps.csv:2: global_batch: 15 is no multiple"),
+        ([[1, 10**8, 1, 1024, 16, 12, 1024, 1, 1, 1, 5.0]], "steps.csv:2: 100000000 micro batches are more than 65536"),
         ([[1, 16, 1, 1024, 16, 12, 1024, 1, 1, 1, 5.0]] * 7, "7 rows are fitted; 7 parameters need more"),
     ],
 )
