@@ -41,6 +41,8 @@ from numba.core import caching, config, serialize
 from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
 
+from manyscale.models.kernels import quicker
+
 SHIPPED: Final = Path(__file__).parent / "compiled"
 LEVEL: Final = "x86-64-v3"
 _STYLES: Final = "manyscale.models.kernels.styles"  # which imports this module
@@ -201,7 +203,9 @@ class KernelCache(caching._Cache):
         elif path in self._locks:
             try:
                 with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                    content = serialize.dumps((_needs(result.library), serialize.dumps(result._reduce())))
+                    code, *others = result._reduce()
+                    kept = quicker.kept_code(result.library, code), *others
+                    content = serialize.dumps((_needs(result.library), serialize.dumps(kept)))
                     file.write(hashlib.sha256(content).digest() + content)
                 os.replace(file.name, path)
             except OSError as error:

@@ -105,19 +105,20 @@ def counting_of(runtime: Any) -> Any:
     return runtime._library
 
 
-def kept_code(library: Any) -> Any:
-    """What is kept of a compiled function: its code, that for its callers, and what it defines."""
-    name, kind, (code, of_callers) = _kept_code(library)
+def kept_code(library: Any, state: Any) -> Any:
+    """What is kept of a kernel: to Numba's ``state`` of it, its code and that for its callers, comes what it defines.
+    What other packages keep stays as Numba reads it in processes without this one."""
+    name, kind, (code, of_callers) = state
     module = library._get_module_for_linking()
     defined = (each for group in (module.functions, module.global_variables) for each in group)
     return name, kind, (code, of_callers, sorted(each.name for each in defined if not each.is_declaration))
 
 
 def rebuilt(cls: Any, codegen: Any, state: Any) -> Any:
-    """A function that was kept. What callers take of it when they are compiled is parsed then: it is as large as the
-    code, and a process that compiles nothing never needs it."""
-    name, kind, data = state
-    if kind != "object":
+    """A function that was kept. What callers take of a kernel when they are compiled is parsed then: it is as large as
+    the code, and a process that compiles nothing never needs it."""
+    name, _, data = state
+    if not isinstance(data, tuple) or len(data) != 3:  # Numba's own
         return _rebuilt(cls, codegen, state)
     library = codegen.create_library(name)
     library.enable_object_caching()
@@ -139,7 +140,6 @@ _equal_by_name: Final = TargetConfig.__eq__
 _variables_by_kind: Final = ir.Inst._rec_list_vars
 _load_registries: Final = CPUContext.load_additional_registries
 _compiled_counting: Final = nrtdynmod.compile_nrt_functions
-_kept_code: Final = CPUCodeLibrary.serialize_using_object_code
 _rebuilt: Final = CPUCodeLibrary._unserialize.__func__
 _for_callers: Final = CPUCodeLibrary._get_module_for_linking
 
@@ -155,7 +155,6 @@ def take_effect() -> None:
     context: Any = CPUContext
     context.load_additional_registries = load_registries
     library: Any = CPUCodeLibrary
-    library.serialize_using_object_code, library._unserialize = kept_code, classmethod(rebuilt)
-    library._get_module_for_linking = for_callers
+    library._unserialize, library._get_module_for_linking = classmethod(rebuilt), for_callers
     runtime: Any = type(rtsys)
     nrtdynmod.compile_nrt_functions, runtime.library = counting, property(counting_of)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import itertools
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from numba import njit
 from numba.core import compiler, inline_closurecall, ir
+from numba.core.codegen import JITCPUCodegen
 from numba.core.compiler import Flags, run_frontend
 from numba.core.inline_closurecall import InlineWorker
 
@@ -86,6 +88,24 @@ def test_what_is_put_into_its_callers_computes_the_same(a: int, b: int) -> None:
     assert InlineWorker.inline_function is quicker.inline_function
     assert _sums(a, b) == _sum.py_func(a, b) + _sum.py_func(b, a)
     assert inline_closurecall.copy is copy
+
+
+@njit("int64(int64)")
+def _thrice(value: Any) -> Any:
+    return 3 * value
+
+
+def test_what_other_packages_keep_is_read_and_written_as_by_numba() -> None:
+    """Processes with and without manyscale share their files."""
+    (result,) = _thrice.overloads.values()
+    state = result.library.serialize_using_object_code()
+    assert [type(part) for part in state[2]] == [bytes, bytes]  # code, and that for callers: Numba takes no more
+    read = JITCPUCodegen("another process").unserialize_library(state)
+    assert not read._get_module_for_linking().get_function(result.fndesc.llvm_func_name).is_declaration
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(
+        read.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+    )
+    assert function(14) == 42
 
 
 KEPT = """
