@@ -137,6 +137,9 @@ def shared(asked: Asked, output: Output = None, **options: Any) -> ShareResult:
 def _row(job: int, together: RunResult, alone: RunResult) -> dict[str, Any]:
     own = together.workload.tables["jobs"].to_pylist()[job - 1]
     found = {"job": job, "job_name": own["job_name"], "num_ranks": own["num_ranks"]}
+    time = alone.statistics.get(f"job.{job}.time")
+    if time is None or not time.value:
+        raise UserError(f"job {job} ({own['job_name']}) takes no time alone, so that nothing can slow it; leave it out")
     for prefix, name in (("", "time"), ("step_", "step_time")):
         times = [each.statistics.get(f"job.{job}.{name}") for each in (alone, together)]
         before, after = (None if each is None else float(each.value) for each in times)

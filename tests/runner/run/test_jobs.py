@@ -116,6 +116,15 @@ def test_jobs_share_nothing_where_the_network_model_shares_none(tmp_path: Path) 
         ms.share(study(jobs[:1], [0, 1]))
 
 
+def test_a_job_that_takes_no_time_is_refused(tmp_path: Path) -> None:
+    """Nothing that it takes beside others can be told as a multiple of what it takes alone."""
+    made = Steps(1)
+    made.call(0, {"kind": OperationKind.other})
+    jobs = [program(tmp_path, "a", 1), kept(made, tmp_path, "idler")]
+    with pytest.raises(UserError, match=r"^job 2 \(idler\) takes no time alone"):
+        ms.share(study(jobs, [0, 1, 2]), report=False)
+
+
 @pytest.mark.theory
 def test_rings_of_two_jobs_share_a_nic(tmp_path: Path) -> None:
     """Two nodes with a NIC each; both jobs have a GPU on either node and sum 64 MB in a ring, which takes these bytes
