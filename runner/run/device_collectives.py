@@ -174,26 +174,26 @@ def _gpus_of_members(of: StreamCollectives, given: Given, gpu_of_rank: np.ndarra
 
 
 def beside_ps(taken: Taken, rank: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """int64[2]: of the time in which GPUs take part in collectives that take what the model says, how much is beside
-    others of the same rank, and all. ``rank``, ``begin`` and ``end`` int64[given]. O(given log given)."""
+    """float64[2]: of the time (ps) in which GPUs take part in collectives that take what the model says, how much is
+    beside others of the same rank, and all. ``rank``, ``begin`` and ``end`` int64[given]. O(given log given)."""
     of = taken.traced.collectives.of_given
     rows = np.flatnonzero(of >= 0)
     rows = rows[taken.by_model[of[rows]] & (begin[rows] >= 0)]
     rows = rows[np.lexsort((begin[rows], rank[rows]))]
     if not len(rows):
-        return np.zeros(2, np.int64)
-    who, first, last = rank[rows].astype(np.int64), begin[rows], end[rows]
-    span = int(last.max()) + 1
-    before = np.maximum.accumulate(last + who * span)  # ranks one behind the other
-    shared = np.clip(np.minimum(before[:-1], (last + who * span)[1:]) - (first + who * span)[1:], 0, None)
+        return np.zeros(2)
+    who, first, last = rank[rows], begin[rows], end[rows]
+    order, place = np.unique(last, return_inverse=True)
+    before = np.maximum.accumulate(place + who.astype(np.int64) * len(order))  # ranks one behind the other
+    shared = np.clip(np.minimum(order[before[:-1] % len(order)], last[1:]) - first[1:], 0, None)
     shared[np.diff(who) != 0] = 0
-    return np.array([shared.sum(), (last - first).sum()], np.int64)
+    return np.array([shared.sum(dtype=np.float64), (last - first).sum(dtype=np.float64)])
 
 
 def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
     """Where NCCL's formula alone says what collectives take, and where they do not share what they would."""
     found = []
-    beside, whole = arrays.get("collectives_beside_ps", np.zeros(2, np.int64)).tolist()
+    beside, whole = arrays.get("collectives_beside_ps", np.zeros(2)).tolist()
     if beside:
         text = (
             f"{percent(beside / whole)} of the time of collectives ran beside others of the same GPU, each as fast as "

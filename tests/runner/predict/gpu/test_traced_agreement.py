@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import manyscale
 from manyscale.models.network.nccl.parameters import Nccl
 from manyscale.models.workload import SCHEMAS, OperationKind
 from manyscale.runner.predict.gpu.traced.agreement import agreement
+from manyscale.runner.run.device_collectives import beside_ps
 from manyscale.runner.study.targets import shipped_content
 
 ALLREDUCE = OperationKind.allreduce
@@ -227,3 +229,15 @@ def test_collectives_beside_each_other_that_do_not_share_links_are_told(tmp_path
     notes = manyscale.run(content, executor="local", cache=tmp_path, report=False).notes
     texts = [note.text for note in notes if note.code == "collectives-beside"]
     assert [text.partition(" of the time")[0] for text in texts] == ["50 %"] * told
+
+
+@pytest.mark.theory
+def test_time_beside_other_collectives_is_of_each_rank_on_large_machines_too():
+    """On the last of 100,000 ranks, 100 s after the begin: 0 to 10 s, 2 to 5 s and 8 to 12 s, of which 3 + 2 s are
+    beside one that began before; the first rank's, at the same time as these, is beside none."""
+    s = 10**12
+    rank = np.array([99_999, 0, 99_999, 99_999], np.int32)
+    begin, end = 100 * s + np.array([[8, 0, 0, 2], [12, 10, 10, 5]]) * s
+    of = SimpleNamespace(of_given=np.arange(4))
+    taken: Any = SimpleNamespace(traced=SimpleNamespace(collectives=of), by_model=np.ones(4, np.bool_))
+    assert beside_ps(taken, rank, begin, end).tolist() == [5 * s, 27 * s]
