@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +69,21 @@ def read(path: Path) -> Workload:
         traces += _traces(file, len(traces), notes)
     if not traces:
         raise UserError(f"{path}: no process used a GPU; trace it with nsys profile --trace=cuda,nvtx")
+    _tell_group_sizes(traces)
     return workload_of(path, traces, NAME, notes)
+
+
+def _tell_group_sizes(traces: Sequence[Trace]) -> None:
+    """Communicators of which several processes name the same have these as members: what NCCL calls one is the same in
+    all of its processes (commHash). A name that one process alone has may be an address."""
+    collectives = [
+        [args for args in trace.given.args if args is not None and args.group is not None] for trace in traces
+    ]
+    users = Counter(group for own in collectives for group in {args.group for args in own})
+    for own in collectives:
+        for args in own:
+            if users[args.group] > 1:
+                args.group_size = users[args.group]
 
 
 def _traces(file: Path, first: int, notes: list[Note]) -> list[Trace]:

@@ -58,6 +58,16 @@ def test_kernels_of_a_group_are_its_calls_in_their_order(tmp_path: Path) -> None
     assert collectives(nsys.read(tmp_path))[:2] == [("allreduce", 64, -2), ("allreduce", 128, -2)]
 
 
+def test_communicators_are_those_of_their_names(tmp_path: Path) -> None:
+    """Of four processes the first two have one, the others another, and all a third; each has its own one first."""
+    for pid in range(4):
+        own = f"ncclAllReduce(): commHash 0x{pid // 2 + 1:x}, data_size {64 * (pid // 2 + 1)}"
+        grouped(tmp_path / f"{pid}.sqlite", pid + 1, (REDUCE,), own)
+    found = nsys.read(tmp_path)
+    assert found.tables["communicators"]["members"].to_pylist() == [[0, 1, 2, 3], [0, 1], [0, 1, 2, 3], [2, 3]]
+    assert not {"groups-assumed", "one-group-assumed"} & {note.code for note in found.notes}
+
+
 def test_a_message_in_a_group_has_its_partner(tmp_path: Path) -> None:
     for pid, call in ((1, "ncclSend(): commHash 0xc, data_size 256, receiver_rank 1"),
                       (2, "ncclRecv(): commHash 0xc, data_size 256, sender_rank 0")):  # fmt: skip
