@@ -88,11 +88,11 @@ def test_a_wheel_with_kernels_is_for_this_python_and_names_them(build: Path, mon
 
 
 def test_a_command_that_fails_ends_the_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    package = tmp_path / "manyscale" / "runner" / "wheel"
-    package.mkdir(parents=True)
-    (package / "exercises.py").write_text("import sys\nsys.exit('failed: one\\ntwo is not installed')\n")
     with zipfile.ZipFile(tmp_path / PLAIN, "w") as wheel:
-        wheel.write(package / "exercises.py", "manyscale/runner/wheel/exercises.py")
+        for package in ("manyscale", "manyscale/runner", "manyscale/runner/wheel"):
+            wheel.writestr(f"{package}/__init__.py", "")
+        exercises = "import sys\nsys.exit('failed: one\\ntwo is not installed')\n"
+        wheel.writestr("manyscale/runner/wheel/exercises.py", exercises)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     with pytest.raises(SystemExit, match=r"^kernels: two is not installed$"):
         backend._compile(tmp_path / PLAIN, tmp_path / "scratch")

@@ -35,6 +35,8 @@ def test_defaults():
         "ranks": None,
         "detail": None,
         "gpu_trace": None,
+        "beside": [],
+        "job": None,
         "repeat": None,
         "synthesise": None,
     }
