@@ -125,7 +125,7 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         "given_priority": result.devices.stream["priority"][found["stream"][at]].astype(np.int32),
         "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int32),
         "given_cause": waited_for,
-        "message_start_ps": _message_starts(whole_program, given, times["start"], count),
+        **_messages_of_streams(whole_program, given, times["start"], count),
         "begin_ps": result.begin_ps,
         **({} if takes is None else takes.arrays()),
         **(
@@ -147,16 +147,20 @@ def _with_needed(program: Program, given: Given, traced: TracedGiven | None) -> 
     return strands_needed(program, needed)
 
 
-def _message_starts(program: Program, given: Given, start_ps: np.ndarray, count: int) -> np.ndarray:
-    """int64[messages]: when the streams of both ends had come to each of the first ``count``, -1 for those that are not
-    between streams; none where all are."""
+def _messages_of_streams(program: Program, given: Given, start_ps: np.ndarray, count: int) -> Arrays:
+    """Of each of the first ``count`` messages, int64: when the streams of both ends had come to it, and the row of the
+    workload's operations that receives it; -1 of those that are not between streams, none where all are."""
     mine = (given.kind == _G.communication) & (given.row >= 0)
     came = np.full(int(program.rank_offsets[-1]), -1, np.int64)
     came[given.row[mine]] = start_ps[mine]
-    ends = [rows_of_messages(program, receives=receives)[:count] for receives in (False, True)]
-    sends, receives = (np.where(rows >= 0, came[np.maximum(rows, 0)], -1) for rows in ends)
-    found = np.where((sends >= 0) & (receives >= 0), np.maximum(sends, receives), -1)
-    return found if np.any(found >= 0) else found[:0]
+    rows = [rows_of_messages(program, receives=receives)[:count] for receives in (False, True)]
+    sends, receives = (np.where(each >= 0, came[np.maximum(each, 0)], -1) for each in rows)
+    are = (sends >= 0) & (receives >= 0)
+    end = count if are.any() else 0
+    return {
+        "message_start_ps": np.where(are, np.maximum(sends, receives), -1)[:end],
+        "message_receive_row": np.where(are, rows[1], -1)[:end],
+    }
 
 
 def causes(devices: Devices, of_given: np.ndarray, given: Given) -> np.ndarray:

@@ -30,7 +30,7 @@ from manyscale.models.network.replay.steps import ACTION, FIRST, POST_OPEN_SEND,
 from manyscale.models.network.replay.strand_state import BOTH_POSTED, State
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 
-VERSION: Final = 17
+VERSION: Final = 18
 ToldMeeting: TypeAlias = Callable[[int, list[int]], str]
 KERNELS: Final = Kernels(kernel.run_devices_fixed, kernel.run_devices_flow, kernel.run_devices_dimemas)
 

@@ -143,9 +143,9 @@ class _Walk:
         elif kind == _G.communication:
             found = self._sent(place, at.time)
             if found is not None:
-                sender, sent = found
-                self.add(sent, at.time, MESSAGE, row, place)
-                return self._begun(_At(-1, sender, sent), sent)
+                other, came = found
+                self.add(came, at.time, MESSAGE, row, place)
+                return self._begun(_At(-1, other, came), came)
             start = min(start, at.time)
             self.add(start, at.time, MESSAGE, row, place)
         else:
@@ -167,29 +167,35 @@ class _Walk:
         return _At(before, -1, came)
 
     @cached_property
-    def _arrivals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """int64[messages]: their numbers by receiver, arrival and sending; int64[ranks + 1]: where those of each
-        receiver begin; and when each arrives, in that order."""
-        arrives, sent = self.arrays["receive_ps"], self.arrays["send_ps"]
-        to = self.workload.column("operations", "peer")[self.workload.send_rows]
-        order = np.lexsort((sent, arrives, to))
-        return order, np.searchsorted(to[order], np.arange(self.workload.num_ranks + 1)), arrives[order]
+    def _arrivals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of messages at each end that waits for the other, by its rank, arrival and begin, int64: where those of each
+        rank begin ([ranks + 1]); when each arrives, when it began, and what of ``given`` is its other end (-1: not a
+        stream's). Between streams a sender waits, too: such a message begins once both have come to it."""
+        arrives, sent, sends = self.arrays["receive_ps"], self.arrays["send_ps"], self.workload.send_rows
+        waits = self.workload.column("operations", "peer")[sends].astype(np.int64)
+        other = self.given_of_row[sends]
+        if len(start := self.arrays.get("message_start_ps", sent[:0])):
+            both = np.flatnonzero(start >= 0)
+            waits = np.append(waits, self.workload.column("operations", "rank")[sends[both]])
+            other = np.append(other, self.given_of_row[self.arrays["message_receive_row"][both]])
+            arrives, sent = np.append(arrives, arrives[both]), np.append(sent, start[both])
+        order = np.lexsort((sent, arrives, waits))
+        first = np.searchsorted(waits[order], np.arange(self.workload.num_ranks + 1))
+        return first, arrives[order], sent[order], other[order]
 
     def _sent(self, place: int, time: int) -> tuple[int, int] | None:
-        """The operation that sent the message which arrived at a rank at a time, and when; None: no later than what
-        receives it was there."""
-        order, first, arrives = self._arrivals
+        """The other end of the message that arrived as an operation ended, and when that came to it; None: no later
+        than the operation."""
+        first, arrives, sent, other = self._arrivals
         rank = int(self.given.rank[place])
         begin, end = int(first[rank]), int(first[rank + 1])
         last = begin + int(np.searchsorted(arrives[begin:end], time, "right")) - 1
         if last < begin or int(arrives[last]) != time:
             return None
-        message = int(order[last])
-        sent = int(self.arrays["send_ps"][message])
-        sender = int(self.given_of_row[self.workload.send_rows[message]])
-        if sender < 0 or sent <= int(self.arrays["given_start_ps"][place]):
+        came, end_of = int(sent[last]), int(other[last])
+        if end_of < 0 or came <= int(self.arrays["given_start_ps"][place]):
             return None
-        return sender, sent
+        return end_of, came
 
 
 def path_table(workload: Workload, given: Given, of: StreamCollectives, arrays: Mapping[str, np.ndarray]) -> pa.Table:

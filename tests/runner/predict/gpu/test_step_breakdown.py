@@ -166,6 +166,20 @@ def test_the_critical_path_leads_through_threads_streams_and_collectives(run):
 
 
 @pytest.mark.theory
+def test_the_critical_path_follows_a_sender_that_waits_to_the_receiver(run):
+    """Rank 0 has its message ready at 10, rank 1 comes to it behind a kernel of 100; it takes 40."""
+    steps = Steps(2, {"pp": [0, 1]})
+    for rank, name, takes in ((0, "ready", 10), (1, "late", 100)):
+        steps.launch(rank, takes * US, name=name)
+        steps.send(rank, 1 - rank, 2_000_000, receives=rank == 1, stream=20, group="pp", duration_ps=40 * US)
+        steps.group_end(rank, [0])
+    steps.launch(0, 50 * US, name="next")
+    assert path_of(run(steps)) == [
+        ("kernel", 1, "late", 0, 100), ("message", 0, "", 100, 140), ("kernel", 0, "next", 140, 190),
+    ]  # fmt: skip
+
+
+@pytest.mark.theory
 def test_the_critical_path_follows_a_message_to_its_sender_and_a_thread_to_the_other(run):
     """A message of rank 2 comes to rank 1 before the one that it waits for."""
     steps = Steps(3, {"pp": [0, 1, 2]})
