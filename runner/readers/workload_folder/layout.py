@@ -13,4 +13,7 @@ DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
 LAUNCHES: Final = "launches"  # a folder for each GPU launch, by its number
 TABLE: Final = ".arrow"  # how those of tables end
 # columns that tables were given after folders of this version were written, and what stands in for them
-LATER: Final[Mapping[str, Mapping[str, int]]] = {"gpu_operations": {"thread": 0, "kernel_id": -1, "duration_ps": -1}}
+LATER: Final[Mapping[str, Mapping[str, int]]] = {
+    "gpu_operations": {"thread": 0, "kernel_id": -1, "duration_ps": -1},
+    "kernels": {"blocks": 0, "block_threads": 0},
+}

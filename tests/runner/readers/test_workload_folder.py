@@ -165,24 +165,31 @@ def test_notes_of_a_folder_that_had_no_codes_are_kept(tmp_path, workload):
     assert (note.code, note.severity, note.text) == ("note-without-code", "changes", "7 calls are left out")
 
 
-def test_operations_of_gpus_that_were_written_before_they_had_threads(tmp_path):
-    """As `manyscale trace` wrote them: the digest is that of the tables as they stand in the folder."""
+@pytest.mark.parametrize(
+    ("level", "columns"),
+    [("gpu_operations", ["thread", "kernel_id", "duration_ps"]), ("kernels", ["blocks", "block_threads"])],
+)
+def test_tables_of_gpus_that_were_written_before_they_had_all_columns(tmp_path, level, columns):
+    """As `manyscale trace` and `convert` wrote them: the digest is that of the tables as they stand in the folder."""
     steps = Steps()
-    steps.copy(0, GpuOperationKind.copy_to_device, 100)
+    if level == "kernels":
+        steps.launch(0, 100, flops=2.0, moves=8.0)
+    else:
+        steps.copy(0, GpuOperationKind.copy_to_device, 100)
     workload = steps.workload()
-    table = workload.tables["gpu_operations"].drop_columns(["thread", "kernel_id", "duration_ps"])
+    table = workload.tables[level].drop_columns(columns)
     workload_folder.write(workload, tmp_path / "w")
     with (
-        pa.OSFile(str(tmp_path / "w" / "gpu_operations.arrow"), "wb") as sink,
+        pa.OSFile(str(tmp_path / "w" / f"{level}.arrow"), "wb") as sink,
         pa.ipc.new_file(sink, table.schema) as writer,
     ):
         writer.write_table(table)
     header = json.loads((tmp_path / "w" / "workload.json").read_text())
     with pytest.raises(UserError, match="were changed"):
         workload_folder.read(tmp_path / "w")
-    header["digest"] = workload.digest_with({"gpu_operations": table})
+    header["digest"] = workload.digest_with({level: table})
     (tmp_path / "w" / "workload.json").write_text(json.dumps(header))
     again = workload_folder.read(tmp_path / "w")
-    assert again.tables["gpu_operations"].equals(workload.tables["gpu_operations"])
+    assert again.tables[level].equals(workload.tables[level])
     assert again.digest == workload.digest
     assert workload_folder.read(tmp_path / "w", verify=False).digest == workload.digest
