@@ -23,8 +23,9 @@ def resolved_study(study: Study, name: str, shared: SweepShared) -> dict[str, An
             content["path"] = _absolute(job.path, shared)
         elif job.synthesise.target not in shipped_targets():
             content["synthesise"]["target"] = _absolute(job.synthesise.target, shared)
-    if study.workload.gpu_trace is not None:
-        filled["workload"]["gpu_trace"] = _absolute(study.workload.gpu_trace, shared)
+        for key in ("detail", "gpu_trace"):
+            if content[key] is not None:
+                content[key] = _absolute(content[key], shared)
     if study.mapping.launches is not None:
         filled["mapping"]["launches"] = _absolute(study.mapping.launches, shared)
     return filled

@@ -8,8 +8,11 @@ import json
 import pytest
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.predict.units import Outcome
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.sweeps.resolved import resolved_study
+from manyscale.runner.study import parse_study
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +139,14 @@ def test_a_resolved_study_that_is_not_as_it_was_written_is_refused(tmp_path):
     (tmp_path / rundir.RESOLVED).write_text("seed: 5\n")
     with pytest.raises(UserError, match=r"resolved\.yaml: is damaged or was changed since the run wrote it; give the"):
         rundir.read_resolved(tmp_path)
+
+
+def test_all_traces_of_a_resolved_study_are_found_from_anywhere(tmp_path):
+    jobs = [{key: f"{job}-{key}" for key in ("path", "detail", "gpu_trace")} for job in ("one", "other")]
+    content = {"workload": {**jobs[0], "beside": jobs[1:]}, "target": "laptop"}
+    found = resolved_study(parse_study(content, "here"), "name", SweepShared())["workload"]
+    told = [{key: job[key] for key in jobs[0]} for job in (found, *found["beside"])]
+    assert told == [{key: str(tmp_path / name) for key, name in job.items()} for job in jobs]
 
 
 def test_no_journal_is_an_empty_one(tmp_path):
