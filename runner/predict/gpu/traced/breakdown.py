@@ -31,7 +31,7 @@ _G: Final = GpuOperationKind
 COMPUTES, TRANSFERS, WAITS, IDLES = range(4)
 PARTS: Final = ("compute", "exposed_transfer", "exposed_wait", "idle")
 _MOST_GROUPS: Final = 64  # that have figures of their own
-_PIPELINE: Final = re.compile(r"(?<![a-z])pp(?![a-z])|pipeline|embedding")
+_PIPELINE: Final = re.compile(r"(?<![a-z])pp(?![a-z])|pipeline")
 _RANKS_AT_ONCE: Final = 256  # whose intervals are in memory together
 
 
@@ -63,7 +63,8 @@ def breakdown(
     first, last = _windows(workload, arrays)
     parts = np.zeros((num_ranks, len(PARTS)), np.int64)
     exposed = {name: np.zeros(num_ranks, np.int64) for name in names}
-    of_pipeline = np.array([number for number, name in enumerate(names) if _joins_stages(name)], np.int64)
+    stages = _of_stages(of.names)
+    of_pipeline = np.array([number for number, name in enumerate(names) if name in stages], np.int64)
     bubble = np.zeros((num_ranks, 2), np.int64)
     meets = of.of_given >= 0
     takes = (start >= 0) & (end > start)
@@ -98,17 +99,19 @@ def breakdown(
     return Breakdown(parts, exposed, wait, transfer, counts, moved, _bubble(bubble[:, 0], of, first, last))
 
 
-def _joins_stages(name: str) -> bool:
-    """Whether a group of this name, as frameworks give it, is of stages of a pipeline: pp, mesh_pp, Megatron-LM's
-    PIPELINE_MODEL_PARALLEL_GROUP, and EMBEDDING_GROUP, in which its last stage waits for its first."""
-    return bool(_PIPELINE.search(name.lower()))
+def _of_stages(names: Mapping[int, str]) -> set[str]:
+    """Names of groups, as frameworks give them, of stages of a pipeline: pp, mesh_pp, Megatron-LM's
+    PIPELINE_MODEL_PARALLEL_GROUP, and beside it EMBEDDING_GROUP, in which its last stage waits for its first. Of models
+    without a pipeline, such as recommenders, groups of embeddings are of something else."""
+    found = {name for name in names.values() if _PIPELINE.search(name.lower())}
+    return found | {name for name in names.values() if found and "embedding" in name.lower()}
 
 
 def _bubble(waits_ps: np.ndarray, of: StreamCollectives, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """int64[ranks, 2]: the waits, and from a rank's end to that of its pipeline's last rank; and the whole time."""
-    end = np.full(len(first), -1)
+    end, stages = np.full(len(first), -1), _of_stages(of.names)
     for communicator, name in of.names.items():
-        if _joins_stages(name) and len(members := of.members[communicator]) > 1:
+        if name in stages and len(members := of.members[communicator]) > 1:
             end[members] = np.maximum(end[members], last[members].max())
     is_in = end >= 0
     return np.where(is_in[:, None], np.column_stack((waits_ps + end - last, end - first)), 0)
