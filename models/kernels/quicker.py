@@ -81,15 +81,20 @@ def load_registries(context: Any) -> None:
     """Load all that Numba can compile, without scipy's BLAS behind its array functions: these look for it when they are
     loaded, which takes a quarter of a second and serves only covariances in compiled code; matrix products look for it
     again themselves."""
-    modules: dict[str, Any] = sys.modules
-    name = "scipy.linalg.cython_blas"
-    if name not in modules:
-        modules[name] = None  # an import of it fails at once
+    if not {"numba.np.arraymath", "scipy.linalg.cython_blas"} & sys.modules.keys():
+        from numba.np import linalg
+
+        names: Any = linalg
+        own, names.ensure_blas = linalg.ensure_blas, _refuse_blas
         try:
             import numba.np.arraymath  # noqa: F401
         finally:
-            del modules[name]
+            names.ensure_blas = own
     _load_registries(context)
+
+
+def _refuse_blas() -> None:
+    raise ImportError("not looked for yet")
 
 
 def counting(context: Any) -> Any:
