@@ -154,9 +154,8 @@ def _traced(case: Case, cores: PhaseSource) -> PhaseSource:
     """Kernels take the times of the trace, or what a model says of the instructions that workload.gpu_trace has. Raises
     UserError for a study of launches' instructions without these."""
     study = case.study
-    of_instructions = study.model.gpu not in (None, "traced") or {study.sampling.launches, study.sampling.blocks} != {
-        "full"
-    }
+    samples = not (study.sampling.launches == study.sampling.blocks == "full")
+    of_instructions = samples or study.model.gpu not in (None, "traced")
     if of_instructions and study.workload.gpu_trace is None:
         raise UserError(
             f"{study.workload.path}: has times of kernels and not their instructions, which model.gpu and "

@@ -39,6 +39,7 @@ from manyscale.runner.run import coupled, device_collectives, links
 
 _G: Final = GpuOperationKind
 _COPIES: Final = tuple(int(kind) for kind in (_G.copy_to_device, _G.copy_to_host, _G.copy_on_device))
+_SHARED: Final = ", whose device it is, too, or since their node has too few for all"
 _MOST_TOLD: Final = 64  # GPUs that each have a figure of their own
 
 
@@ -279,12 +280,12 @@ def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
         found.append(changes("launches-moved", text, count=moved))
     in_turn, beside = arrays["ranks_sharing_gpus"].tolist()
     if in_turn:
-        text = f"{in_turn} ranks share a GPU with others, since nodes have too few for all: their launches take turns"
+        text = f"{in_turn} ranks share a GPU with others{_SHARED}: their launches take turns"
         found.append(informs("gpus-shared", text, count=in_turn))
     if beside:
         text = (
-            f"{beside} ranks share a GPU with others, since nodes have too few for all: with gpu.mps their launches "
-            "run at the same time, each as long as alone"
+            f"{beside} ranks share a GPU with others{_SHARED}: with gpu.mps their launches run at the same time, each "
+            "as long as alone"
         )
         found.append(changes("gpus-shared-at-once", text, count=beside, errs=Errs.short))
     if as_hosts := int(arrays["messages_as_hosts"][0]):

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload import Workload
-from manyscale.models.workload.notes import Note, informs
+from manyscale.models.workload.notes import Note, changes, informs, percent
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import UserError
 from manyscale.runner.kernel_names import demangled
@@ -73,8 +73,27 @@ class SimulatedKernels:
         if both := int(traced_ps[timed].sum()):
             text += f": {int(takes_ps[timed].sum()) / both:.3g} times as long as they took where they were traced"
         model = lookup("gpu", self.launches.name)
-        own = model.notes(self.launches.predictions(done).result) if hasattr(model, "notes") else []
-        return [informs("kernels-simulated", text, count=count), *self.launches.plan.notes(self._caches), *own]
+        found = self.launches.predictions(done)
+        own = model.notes(found.result) if hasattr(model, "notes") else []
+        sampled = self._sampled(found.relative_half_width)
+        return [
+            informs("kernels-simulated", text, count=count),
+            *sampled,
+            *self.launches.plan.notes(self._caches),
+            *own,
+        ]
+
+    def _sampled(self, off: float) -> list[Note]:
+        """Where launches or their blocks were sampled. ``off``: as Predictions has it, of all together."""
+        if off == 0:
+            return []
+        plan = self.launches.plan
+        told = "nothing tells by how much" if np.isnan(off) else f"by {percent(off)} in all (95 %)"
+        text = (
+            f"of {len(plan.row):,} launches of {self.launches.place} {len(plan.chosen):,} were simulated, in part or "
+            f"whole, and the others follow from these: what kernels take may be off, {told}; intervals do not have it"
+        )
+        return [changes("kernels-sampled", text, count=len(plan.row) - len(plan.chosen))]
 
 
 def same_kernels(workload: Workload, launches: Workload) -> tuple[np.ndarray, np.ndarray]:

@@ -90,6 +90,19 @@ def test_on_another_gpu_the_others_are_scaled(run):
     assert note.count == 2
 
 
+@pytest.mark.theory
+def test_launches_that_are_not_simulated_are_told(run):
+    """The second has twice the instructions of the first, which stands for it: twice its 100 cycles behind the cold
+    caches' 50 that both are taken to have."""
+    launches = gpu_workload(Launch(MANGLED, (100,) * 4), Launch(MANGLED, (200,) * 4))
+    result = run(three_kernels(), launches, sampling={"launches": [1]})
+    assert took(result)[PRINTED][0] == (150 + 300) / 2 * 1000
+    (note,) = [note for note in result.notes if note.code == "kernels-sampled"]
+    assert note.text.startswith("of 2 launches of launches 1 were simulated")
+    assert "nothing tells by how much" in note.text
+    assert "kernels-sampled" not in {note.code for note in run(three_kernels(), launches).notes}
+
+
 def test_later_runs_reuse_what_was_simulated(run, monkeypatch):
     simulated: list[int] = []
 
