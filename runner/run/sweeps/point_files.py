@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import json
 import os
 import re
 import shutil
@@ -31,12 +32,15 @@ def folder(directory: Path, index: int) -> Path:
     return directory / "points" / f"{index:04d}"
 
 
-def pack(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The two files of a point, by name, of all files of its run directory. Equal files give equal bytes."""
+def pack(files: Mapping[str, bytes], inputs: Mapping[str, str] | None = None) -> dict[str, bytes]:
+    """The two files of a point, by name, of all files of its run directory. Equal files give equal bytes. ``inputs``:
+    those of its manifest, where they are not the sweep's."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files.keys() - {STATISTICS, "manifest.json"}):
             archive.writestr(zipfile.ZipInfo(name), files[name])
+        if inputs is not None:
+            archive.comment = json.dumps(dict(inputs)).encode()
     return {rundir.PACK: made.getvalue(), STATISTICS: files[STATISTICS]}
 
 
@@ -74,12 +78,11 @@ def unpack(directory: Path, into: Path) -> None:
     try:
         with zipfile.ZipFile(directory / rundir.PACK) as archive:
             archive.extractall(into)
+            inputs = json.loads(archive.comment) if archive.comment else of_sweep["inputs"]
         shutil.copyfile(directory / STATISTICS, into / STATISTICS)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"{directory}: is damaged ({error}); mend it with run --resume -o DIR") from None
-    rundir.write_manifest(
-        into, "complete", of_sweep["seed"], of_sweep["inputs"], of_sweep["accepted"], command=of_sweep["command"]
-    )
+    rundir.write_manifest(into, "complete", of_sweep["seed"], inputs, of_sweep["accepted"], command=of_sweep["command"])
 
 
 def names(directory: Path) -> list[str]:

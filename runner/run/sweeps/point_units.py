@@ -183,7 +183,7 @@ def written(
         files = point_files.read_folder(scratch)
         traces = kinds_among(files)
         if points.packs:
-            files = point_files.pack(files)
+            files = point_files.pack(files, _own_inputs(points, simulated))
         if moves:
             point_files.move_folder(scratch, to)
         elif sees:
@@ -234,7 +234,14 @@ def _write_all(
     record = None if shown is None or to is None else rendered.Record(points.records, shown, to)
     outputs.write_point(result, scratch, writers, record, plugged=points.shows.report and not points.packs)
     if not points.packs:
-        rundir.write_manifest(scratch, "complete", **points.manifest)
+        inputs = _own_inputs(points, simulated) or points.manifest["inputs"]
+        rundir.write_manifest(scratch, "complete", **{**points.manifest, "inputs": inputs})
+
+
+def _own_inputs(points: Points, simulated: pipeline.Simulated) -> dict[str, str] | None:
+    """What the manifest of a point names as read, where points have workloads of their own."""
+    case = simulated.point.case
+    return {case.study.workload.path: case.workload.digest} if points.sweep.has_shapes else None
 
 
 class _Here:

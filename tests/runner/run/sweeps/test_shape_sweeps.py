@@ -16,6 +16,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.notes import changes, informs
 from manyscale.runner.notes import of_shapes
 from manyscale.runner.predict.phase_source import FILE, SweepShared
+from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.sweeps import point_files, workloads
 from manyscale.runner.study import Sweep
 from manyscale.runner.study.shapes import PREFIX
@@ -70,11 +71,23 @@ def test_points_are_their_shapes_alone_and_the_best_are_first(study, cli):
     page = Path("all/report.html").read_text()
     assert "Shapes, the best first" in page
 
+    compared = cli("compare", "all/points/0000", "all/points/0007")
+    assert (compared.status, "not-compared" in compared.out) == (0, False)
+
     before = contents(Path("all"))
     shutil.rmtree("all/points/0005")
     again = cli("run", study, "-o", "all", "--resume", "--executor", "local")
     assert again.status == 0, again.err
     assert contents(Path("all")) == before
+
+
+def test_packed_points_know_what_was_made_for_each(tmp_path):
+    rundir.write_manifest(tmp_path, "complete", 0, {"transformer": "of all"})
+    for name, inputs in (("own", {"transformer": "of one"}), ("shared", None)):
+        folder = tmp_path / "points" / name
+        point_files.write_files(folder, point_files.pack({point_files.STATISTICS: b"{}", "timeline": b""}, inputs))
+        point_files.unpack(folder, into := tmp_path / name)
+        assert rundir.read_manifest(into)["inputs"] == (inputs or {"transformer": "of all"})
 
 
 def test_a_shape_that_does_not_fit_on_the_machine_is_told_before_any_is_predicted(cli, refused):
