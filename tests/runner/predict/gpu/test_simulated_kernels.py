@@ -139,6 +139,13 @@ def test_traced_times_and_instructions_are_not_both_asked_for(run):
         run(three_kernels(), gpu_workload(Launch(MANGLED, (1,))), model={"gpu": "traced"})
 
 
+@pytest.mark.parametrize("keys", [{"model": {"gpu": "gpumech"}}, {"sampling": {"launches": [1]}},
+                                  {"sampling": {"blocks": "tbpoint"}}])  # fmt: skip
+def test_what_is_about_instructions_asks_for_a_trace_of_these(run, keys):
+    with pytest.raises(UserError, match=r"has times of kernels and not their instructions.*\(workload\.gpu_trace\)"):
+        run(three_kernels(), None, workload={"path": "steps"}, **keys)
+
+
 def test_a_workload_without_kernels_asks_for_a_mapping(write_trace, tmp_path):
     folder = write_trace({0: ["init", "compute 100"]})
     content = {"schema": 1, "workload": {"path": str(folder), "gpu_trace": "none"}, "target": "v100"}
