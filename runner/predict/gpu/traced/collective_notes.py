@@ -150,7 +150,10 @@ def traced_message_notes(
     known = traced_ps >= 0
     found = []
     if count := int(np.count_nonzero(known & (messages_ps >= 0))):
-        text = f"{count:,} messages between GPUs take the times of the trace, from when both ends have come to them"
+        text = (
+            f"{count:,} messages between GPUs take the times of the trace, from when both ends have come to them "
+            "(those below network.eager_threshold from when the sender has)"
+        )
         found.append(informs("messages-traced", text, count=count))
     count = int(np.count_nonzero(known & (messages_ps < 0)))
     if count and chosen != "model" and network not in FIXED:

@@ -28,8 +28,8 @@ class TracedGiven:
     """Of what ranks give: ``takes_ps`` int64[given] on the target, -1 of what takes none or is not known, and the
     collectives among it; ``takes_traced`` bool[collectives]: those that take their traced times, as far as they are
     known; ``is_priced`` bool[collectives]: those whose sizes and members are all known, so that a model can say.
-    ``messages_ps`` int64[messages of the workload]: what those between GPUs take from when both ends have come to them,
-    -1 of those of which the network says it."""
+    ``messages_ps`` int64[messages of the workload]: what those between GPUs take from when both ends (of eager ones the
+    sender) have come to them, -1 of those of which the network says it."""
 
     takes_ps: np.ndarray
     collectives: StreamCollectives
