@@ -200,6 +200,11 @@ def _of_ranks(ranks: Sequence[Rank]) -> list[Note]:
     if count:
         text = f"{count} events are of no category that is known: they are left out"
         found.append(changes("events-unread", text, where, count))
+    steps = [[number for number, *_ in rank.trace.steps] for rank in ranks]
+    count, where = _counted(ranks, [len(each) - len(set(each)) for each in steps])
+    if count:
+        text = f"{count} steps have the number of another one of their rank: the first of a number alone is a step"
+        found.append(informs("steps-repeated", text, where, count))
     others = sorted({rank.trace.schema for rank in ranks} - {0, _SCHEMA})
     if others:
         text = f"the traces have schema version {others[0]}, and {_SCHEMA} is known: what is new in it is left out"

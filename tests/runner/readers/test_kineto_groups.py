@@ -106,6 +106,18 @@ def test_ranks_that_mark_no_steps_are_told(tmp_path: Path) -> None:
     assert [each["rank"] for each in found.tables["steps"].to_pylist()] == [1]
 
 
+def test_steps_of_one_number_are_told(tmp_path: Path) -> None:
+    """As of two epochs: what the second one takes is no step, and is not compared."""
+    made = Recorded()
+    for at, number in enumerate((0, 1, 0, 1)):
+        made.step(number, 1000 * at, 100 + at)
+        made.launch(1000 * at + 10, 1000 * at + 20, 30)
+    found = kineto.read(made.write(tmp_path / "a.json"))
+    assert [(note.code, note.count) for note in found.notes] == [("steps-repeated", 2)]
+    rows = found.tables["measured_steps"].to_pylist()
+    assert [(each["step"], (each["end_ps"] - each["start_ps"]) // _US) for each in rows] == [(0, 100), (1, 101)]
+
+
 def test_ranks_by_the_names_of_files(tmp_path: Path) -> None:
     """A model's name is no rank's: "resnet_50" is counted by its place; a time is no rank, either."""
     for name in ("resnet_50", "resnet_101"):
