@@ -6,12 +6,12 @@ and B predicted, they are the errors of the prediction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
@@ -64,14 +64,11 @@ def compared(a: pa.Table, b: pa.Table) -> tuple[list[dict[str, Any]], list[Note]
 
 def errors(differences: pa.Table) -> StepErrors | None:
     """Of the steps in a table of differences; None where there are none that take time on side A."""
-    found = list(_relative(differences))
-    if not found:
+    is_step = pc.equal(differences.column("group"), GROUP)
+    found = differences.filter(pc.and_kleene(is_step, pc.greater(differences.column("a"), 0.0)))
+    if not found.num_rows:
         return None
-    worst, step = max(found, key=lambda each: abs(each[0]))
-    return StepErrors(len(found), sum(abs(error) for error, _ in found) / len(found), worst, step)
-
-
-def _relative(differences: pa.Table) -> Iterator[tuple[float, str]]:
-    for row in differences.to_pylist():
-        if row["group"] == GROUP and row["a"] > 0:
-            yield row["difference"] / row["a"], row["item"]
+    error = to_numpy(found.column("difference")) / to_numpy(found.column("a"))
+    worst = int(np.abs(error).argmax())
+    mean = float(np.abs(error).mean())
+    return StepErrors(found.num_rows, mean, float(error[worst]), found.column("item")[worst].as_py())
