@@ -64,6 +64,9 @@ def notes(found: Scaled) -> tuple[Note, ...]:
     lost = [level for level in ("counters", "measured", "phase_times") if found.trace.tables[level].num_rows]
     if lost:
         said.append(informs("counters-missing", f"the trace's {' and '.join(lost)} are not extrapolated: left out"))
+    if found.trace.tables["gpu_memory"].num_rows:
+        text = "what steps keep in GPUs' memory is not extrapolated: whether they fit there is not known"
+        said.append(informs("memory-not-extrapolated", text))
     return tuple(said)
 
 

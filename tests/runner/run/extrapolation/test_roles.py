@@ -190,6 +190,16 @@ def test_a_step_of_8_ranks_gives_that_of_64(zero: bool) -> None:
             assert made[level] == own[level], level
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_memory_of_gpus_is_not_that_of_another_number(is_known: bool) -> None:
+    step = Step(EIGHT)
+    parts = dict.fromkeys(("weights_bytes", "gradients_bytes", "optimiser_bytes", "activations_bytes"), 1e9)
+    step.tables["gpu_memory"] = [{"rank": rank, "device": 0, **parts} for rank in range(8)] if is_known else []
+    made = grown(step.workload(), groups={"tp": 2, "dp": 16, "pp": 2})
+    assert made.tables["gpu_memory"].num_rows == 0
+    assert ("memory-not-extrapolated" in {note.code for note in made.notes}) == is_known
+
+
 def test_kernels_do_less_where_they_take_less() -> None:
     """One stage scatters gradients among 16 in place of 2, the other one does not."""
     made = grown(Step(EIGHT, whole_stages=(1,)).workload(), groups={"tp": 2, "dp": 16, "pp": 2})
