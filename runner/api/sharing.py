@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -21,6 +23,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.report.text import duration
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
+from manyscale.runner.storage.address import origin
 from manyscale.runner.study import assign, parse_study
 
 SCHEMA: Final = pa.schema(
@@ -116,12 +119,12 @@ def shared(asked: Asked, output: Output = None, **options: Any) -> ShareResult:
     count = 1 + len(study.workload.beside)
     if count < 2:
         raise UserError(f"{asked.place}: is one job; name those beside it with --beside PATH (workload.beside)")
-    scratch = Scratch() if output is None else None
+    wanted, scratch = place(output)
     name = f"{study.name or Path(study.workload.path).name.partition('.')[0]}-shared"
-    with rundir.new_results(scratch.path / "result" if scratch else place(output)[0], name) as directory:
+    with rundir.new_results(wanted, name) as directory, _runs(directory) as runs:
 
         def run(job: int | None) -> RunResult:
-            folder = directory / ("together" if job is None else f"alone-{job}")
+            folder = runs / ("together" if job is None else f"alone-{job}")
             own = assign(content, "workload.job", job) | {"name": folder.name}
             found = predicted(asked._replace(content=own), folder, **options)
             assert isinstance(found, RunResult)
@@ -132,6 +135,19 @@ def shared(asked: Asked, output: Output = None, **options: Any) -> ShareResult:
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
         write_table(table, directory / "jobs.parquet")
         return ShareResult(table, together.notes, Folder(directory, scratch))
+
+
+@contextmanager
+def _runs(directory: Path) -> Iterator[Path]:
+    """Where the runs are written that go into ``directory``. At an address this is published as a whole, and runs that
+    were written there would publish themselves."""
+    if origin(directory) is None:
+        yield directory
+        return
+    scratch = Scratch()
+    yield scratch.path
+    shutil.copytree(scratch.path, directory, dirs_exist_ok=True)
+    scratch.remove()
 
 
 def _row(job: int, together: RunResult, alone: RunResult) -> dict[str, Any]:

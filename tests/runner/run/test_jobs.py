@@ -116,6 +116,16 @@ def test_jobs_share_nothing_where_the_network_model_shares_none(tmp_path: Path) 
         ms.share(study(jobs[:1], [0, 1]))
 
 
+def test_runs_of_jobs_are_published_together(tmp_path: Path, private_cache: Path) -> None:
+    jobs = [program(tmp_path, name, 1) for name in ("a", "b")]
+    ms.share(study(jobs, [0, 1, 2, 3]), output=f"file://{tmp_path}/bucket/shared", report=False)
+    there = tmp_path / "bucket" / "shared"
+    assert {"jobs.parquet", "files.json", "together", "alone-1", "alone-2"} <= {each.name for each in there.iterdir()}
+    for run in ("together", "alone-1", "alone-2"):
+        assert (there / run / "manifest.json").is_file(), run
+        assert (there / run / "stats.json").is_file(), run
+
+
 def test_a_job_that_takes_no_time_is_refused(tmp_path: Path) -> None:
     """Nothing that it takes beside others can be told as a multiple of what it takes alone."""
     made = Steps(1)
