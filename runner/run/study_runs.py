@@ -37,7 +37,7 @@ from manyscale.runner.run.sweeps.point_units import Points, is_alone
 from manyscale.runner.run.sweeps.resolved import resolved_point, resolved_study
 from manyscale.runner.run.sweeps.summaries import Summaries, Summary
 from manyscale.runner.run.sweeps.sweep_runs import SweepRun
-from manyscale.runner.run.sweeps.workloads import digest
+from manyscale.runner.run.sweeps.workloads import digest, machines
 from manyscale.runner.storage import address, mirror
 from manyscale.runner.storage.publishing import published
 from manyscale.runner.study import Study, Sweep, parse_study
@@ -201,7 +201,8 @@ def _run_sweep(asked: _Asked) -> Run:
     points = asked.points(shows)
     summaries = Summaries(sweep, asked.name)
     resolved = resolved_study(study, asked.name, asked.shared)
-    stamp = _stamp(resolved, asked.inputs, points)
+    of_machines = machines(sweep, study, asked.beside, asked.shared)
+    stamp = _stamp(resolved, [*sorted(asked.inputs.values()), of_machines], points)
     is_new = options.output is None or not os.path.exists(options.output)
     before: FinishedPoints | None = None
     if options.resume:
@@ -257,10 +258,10 @@ def _run_sweep(asked: _Asked) -> Run:
     return Run(asked.name, directory, summaries, None, execution.counts, figures)
 
 
-def _stamp(resolved: Mapping[str, Any], inputs: Mapping[str, str], points: Points) -> str:
+def _stamp(resolved: Mapping[str, Any], inputs: Sequence[str], points: Points) -> str:
     """Of all that the files of points follow from, beside their numbers."""
     versions = {name: each for name, each in rundir.versions().items() if name != "ray"}
-    return kept.checksum_of_text(json.dumps([resolved, sorted(inputs.values()), versions, points.packs]))
+    return kept.checksum_of_text(json.dumps([resolved, inputs, versions, points.packs]))
 
 
 def _check_limits(asked: _Asked, chosen: str, number: int, *, packs: bool) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from manyscale.models.workload import Workload
 from manyscale.runner import kept
+from manyscale.runner.errors import UserError
 from manyscale.runner.predict.phase_source import FILE, SweepShared
-from manyscale.runner.study import Study, Sweep, shapes
+from manyscale.runner.study import Study, Sweep, shapes, what_if
 from manyscale.runner.study.targets import MachineFile, machine_file
 from manyscale.runner.study.traces import read_workload
 
@@ -47,6 +51,21 @@ def digest(sweep: Sweep, study: Study, first: Workload, shared: SweepShared) -> 
     names = sweep.axes.get(f"{shapes.PREFIX}target", [made.target])
     contents = [_machine(name, shared)[1] for name in names]
     return kept.checksum_of_text(json.dumps([first.digest, contents], default=str))
+
+
+def machines(sweep: Sweep, study: Study, beside: Path | None, shared: SweepShared) -> str:
+    """Digest of what the files of the points' targets hold, which are known to ``shared`` from then on; of those that
+    cannot be read, their points tell."""
+    named = [study.target, *sweep.axes.get("target", ()), *sweep.axes.get("target.name", ())]
+    for text in sweep.axes.get(what_if.AXIS, ()):
+        named += [each.value for each in what_if.changes(text) if each.keys in (("target",), ("target", "name"))]
+    names = {str(each.get("name")) if isinstance(each, Mapping) else str(each) for each in named}
+    contents = []
+    for name in sorted(names):
+        with suppress(UserError, OSError):
+            made = shared.once((FILE, "target", name), partial(machine_file, name, beside))
+            contents.append([name, made[1]])
+    return kept.checksum_of_text(json.dumps(contents, default=str))
 
 
 def _machine(name: str, shared: SweepShared) -> MachineFile:

@@ -25,10 +25,29 @@ from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.sweeps import finished, point_files, point_units, sweep_runs
 from manyscale.runner.study import Sweep
+from manyscale.runner.study.targets import shipped_targets
 from manyscale.runner.view.runs import Runs
 
 LINES = {0: ["init", "compute 1e6", "send 1 0 800 6", "finalize"], 1: ["init", "recv 0 0 800 6", "finalize"]}
 NUMBER = 12
+
+
+def test_points_of_another_machine_are_not_kept(cli, study):
+    """The file of a target changes between a sweep and its end: no point is left that is of the machine before."""
+    base = shipped_targets()["crossbar256"].read_text()
+    Path("mine.yaml").write_text(base)
+    words = ["run", study, "-o", "all", "--executor", "local", "--no-report", "--target", "mine.yaml"]
+    words += ["--set", "sweep.cpu_ratio=[1.0]"]
+    assert cli(*words).status == 0
+    shutil.rmtree("all/points/0001")
+    content = yaml.safe_load(base)
+    content["nodes"] = 7
+    Path("mine.yaml").write_text(yaml.safe_dump(content))
+    assert cli(*words, "--resume").status == 0
+    machines = [
+        yaml.safe_load(path.read_text())["target"]["nodes"] for path in Path("all").glob("points/*/resolved.yaml")
+    ]
+    assert machines == [7] * 4
 
 
 @pytest.fixture
