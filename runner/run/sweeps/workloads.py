@@ -54,8 +54,8 @@ def digest(sweep: Sweep, study: Study, first: Workload, shared: SweepShared) -> 
 
 
 def machines(sweep: Sweep, study: Study, beside: Path | None, shared: SweepShared) -> str:
-    """Digest of what the files of the points' targets hold, which are known to ``shared`` from then on; of those that
-    cannot be read, their points tell."""
+    """Digest of what the files of the points' targets hold, which are known to ``shared`` from then on, and those that
+    place ranks and launches; of what cannot be read, its points tell."""
     named = [study.target, *sweep.axes.get("target", ()), *sweep.axes.get("target.name", ())]
     for text in sweep.axes.get(what_if.AXIS, ()):
         named += [each.value for each in what_if.changes(text) if each.keys in (("target",), ("target", "name"))]
@@ -65,6 +65,12 @@ def machines(sweep: Sweep, study: Study, beside: Path | None, shared: SweepShare
         with suppress(UserError, OSError):
             made = shared.once((FILE, "target", name), partial(machine_file, name, beside))
             contents.append([name, made[1]])
+    placed = [study.mapping.placement, *sweep.axes.get("mapping.placement", ())]
+    paths = [each.get("file") if isinstance(each, Mapping) else getattr(each, "file", None) for each in placed]
+    paths += [study.mapping.launches, *sweep.axes.get("mapping.placement.file", ())]
+    for path in sorted({*map(str, filter(None, [*paths, *sweep.axes.get("mapping.launches", ())]))}):
+        with suppress(OSError):
+            contents.append([path, kept.checksum(Path(path).expanduser())])
     return kept.checksum_of_text(json.dumps(contents, default=str))
 
 

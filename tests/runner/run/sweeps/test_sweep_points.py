@@ -50,6 +50,17 @@ def test_points_of_another_machine_are_not_kept(cli, study):
     assert machines == [7] * 4
 
 
+def test_points_of_another_placement_are_not_kept(cli, study):
+    words = ["run", study, "-o", "all", "--executor", "local", "--no-report", "--set", "sweep.cpu_ratio=[1.0]"]
+    words += ["--set", "mapping.placement.file=nodes.txt", "--set", "mapping.oversubscribe=true"]
+    took = []
+    for nodes, more in (("0 1", []), ("0 0", ["--resume"])):
+        Path("nodes.txt").write_text(nodes)
+        assert cli(*words, *more).status == 0
+        took.append(json.loads(Path("all/points/0001/stats.json").read_text())["application.makespan"]["value"])
+    assert took[0] != took[1]
+
+
 @pytest.fixture
 def study(write_trace: Callable) -> Path:
     content = {
