@@ -37,6 +37,7 @@ _NO_NUMBER: Final = -(2**62)
 _MOST_US: Final = 2**52
 _MOST_DEVICE: Final = 1 << 16
 _MOST_BLOCKS: Final = 2**62
+_AXES: Final = Annotated[list[Annotated[int, msgspec.Meta(ge=1, lt=2**31)]], msgspec.Meta(min_length=3, max_length=3)]
 _MOST_THREADS: Final = 1024  # of a block
 _LONGEST_US: Final = 10 * 86_400 * 10**6  # so that ps fit into 64 bits
 _STEP: Final = re.compile(r"ProfilerStep\s*#\s*(\d{1,9})(?!\d)")
@@ -201,7 +202,7 @@ def _launched(grid: bytes, block: bytes) -> tuple[int, int]:
     found = []
     for text in (grid, block):
         try:
-            found.append(math.prod(msgspec.json.decode(text, type=list[Annotated[int, msgspec.Meta(ge=1, lt=2**31)]])))
+            found.append(math.prod(msgspec.json.decode(text, type=_AXES)))
         except msgspec.MsgspecError:
             return 0, 0
     return (found[0], found[1]) if found[0] < _MOST_BLOCKS and found[1] <= _MOST_THREADS else (0, 0)
