@@ -29,13 +29,15 @@ class SimulatedKernels:
 
     def __init__(self, case: Case, place: str) -> None:
         study, self._workload = case.study, case.workload
+        named = place, tuple(study.workload.launches or ())
         source: Workload = case.shared.once(
-            ("gpu trace", place, tuple(study.workload.launches or ())),
-            lambda: read_workload(WorkloadChoice(path=place, launches=study.workload.launches)),
+            ("gpu trace", *named), lambda: read_workload(WorkloadChoice(path=place, launches=study.workload.launches))
         )
         if not source.tables["launches"].num_rows:
             raise UserError(f"{place}: has no kernel launches; workload.gpu_trace names a GPU's trace")
-        self._kernel, self._launch = same_kernels(self._workload, source)
+        self._kernel, self._launch = case.shared.once(
+            ("same kernels", *named, self._workload.digest), lambda: same_kernels(self._workload, source)
+        )
         if not len(self._kernel):
             names = sorted(set(source.tables["launches"].column("kernel_name").to_pylist()))
             some = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")

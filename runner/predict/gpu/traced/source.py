@@ -259,7 +259,7 @@ class TracedSource(PhaseSource):
         }
         if simulated:
             text = "kernel launches that take what a model says of their instructions"
-            own["gpu.simulated_launches"] = Statistic(simulated, "1", "count", text)
+            own["gpu.launches_by_model"] = Statistic(simulated, "1", "count", text)
         found = self._cores.figures(of_run, done) | own
         return {name: each for name, each in found.items() if name not in _OF_HOSTS}
 

@@ -73,7 +73,7 @@ def test_kernels_of_one_name_and_shape_take_what_the_model_says(run):
     launches = gpu_workload(Launch(MANGLED, (100,) * 4), Launch(MANGLED, (200,) * 4), Launch("other", (100,) * 4))
     result = run(three_kernels(), launches)
     assert took(result) == {PRINTED: [125_000, 60 * US, 125_000], "copy": [70 * US]}
-    assert result.statistics["gpu.simulated_launches"].value == 2
+    assert result.statistics["gpu.launches_by_model"].value == 2
     assert result.statistics["gpu.traced_launches"].value == 2
     (note,) = [note for note in result.notes if note.code == "kernels-simulated"]
     assert note.count == 2
