@@ -80,7 +80,7 @@ class RayExecutor:
         self._pulse = pulse or Pulse()
         self._pace = Pace()
         self._nodes = Nodes(self._address, self._connection.can_grow)
-        self._crew = Crew(self._nodes, self._pulse, self._hire, self._connection.can_grow)
+        self._crew = Crew(self._nodes, self._pulse, self._hire, self._connection.can_grow, self._pace)
         self._inputs: dict[str, tuple[Any, Any]] = {}  # name -> value, reference
         self._rest: threading.Timer | None = None  # between maps: releases the workers
         self._resting = threading.Lock()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from manyscale.runner.predict.units import Outcome, WorkUnit
 from manyscale.runner.run.execute.feeding import Seat
+from manyscale.runner.run.execute.pace import Pace
 from manyscale.runner.run.execute.ray_nodes import Nodes, tell
 from manyscale.runner.run.execute.ray_pulse import THREAD, Pulse, SilentWorkerError
 from manyscale.runner.run.execute.ray_workers import (
@@ -52,10 +53,11 @@ class Call:
 
 
 class Crew:
-    """``most`` workers at most (None: as many as there are CPUs), made by ``hire``, and their calls in flight."""
+    """``most`` workers at most (None: as many as there are CPUs), made by ``hire``, and their calls in flight. ``pace``
+    of all runs: units are left to workers that it knows, so it must know of no one who is gone."""
 
-    def __init__(self, nodes: Nodes, pulse: Pulse, hire: Callable[[str], Any], can_grow: bool) -> None:
-        self.nodes, self._pulse, self._hire, self._can_grow = nodes, pulse, hire, can_grow
+    def __init__(self, nodes: Nodes, pulse: Pulse, hire: Callable[[str], Any], can_grow: bool, pace: Pace) -> None:
+        self.nodes, self._pulse, self._hire, self._can_grow, self._pace = nodes, pulse, hire, can_grow, pace
         self.most: int | None = None
         self.workers: dict[int, Worker] = {}
         self.calls: dict[Any, Call] = {}  # by the reference of the result, in order of submission
@@ -183,6 +185,7 @@ class Crew:
         import ray
 
         self.workers.pop(worker.worker, None)
+        self._pace.leaves(worker.worker)
         node = self.nodes[worker.node]
         node.workers.discard(worker.worker)
         node.starting.discard(worker.worker)

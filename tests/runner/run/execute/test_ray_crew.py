@@ -11,6 +11,7 @@ import ray
 
 from manyscale.runner.predict.units import Outcome, WorkUnit
 from manyscale.runner.run.execute import ray_crew
+from manyscale.runner.run.execute.pace import Pace
 from manyscale.runner.run.execute.ray_crew import IDLE_SECONDS, Crew
 from manyscale.runner.run.execute.ray_nodes import Node, Nodes
 from manyscale.runner.run.execute.ray_pulse import Heard
@@ -43,8 +44,8 @@ class Scene:
         self.heard = Heard()
         self.nodes = Cluster(**cpus)
         pulse = SimpleNamespace(ask=lambda *_: self.heard, reason="it did not answer for 60 s")
-        self.crew = Crew(self.nodes, pulse, self.actor, can_grow=True)  # type: ignore[arg-type]
-        self.state = RunState(batch_weight=1)
+        self.crew = Crew(self.nodes, pulse, self.actor, True, pace := Pace())  # type: ignore[arg-type]
+        self.state = RunState(batch_weight=1, pace=pace)
 
     def actor(self, node_id: str) -> Any:
         return SimpleNamespace(greet=SimpleNamespace(remote=object), node_id=node_id)
@@ -78,6 +79,24 @@ def test_as_many_are_hired_as_there_is_work_for_and_more_are_asked_for(scene: Sc
     scene.add(10)
     assert scene.see() == ["a", "a", "b", "b"]
     assert scene.nodes.asked[-1] == 9  # 13 units wait, and four workers start
+
+
+def test_nothing_is_left_to_a_faster_worker_who_was_dismissed(scene: Scene) -> None:
+    """As by a run that nobody wanted further: the next one has a worker of its own, 100 times slower."""
+    scene.add(1)
+    scene.see()
+    scene.greet()
+    (quick,) = scene.crew.workers.values()
+    pace = scene.state.pace
+    units = [WorkUnit(f"u{number}", "test", {}) for number in range(9)]
+    for unit in units[:3]:
+        pace.learned(quick.worker, unit, 0.1)
+    scene.crew.dismiss(quick)
+    for unit in units[3:6]:
+        pace.learned(quick.worker + 1, unit, 10.0)
+    later = RunState(batch_weight=1, pace=pace)
+    later.add(units[6:])
+    assert later.next_batch(quick.worker + 1) != []
 
 
 def test_no_more_are_hired_than_the_run_may_have(scene: Scene) -> None:
