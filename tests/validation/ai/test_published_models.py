@@ -1,5 +1,5 @@
-"""Steps of ten models of up to 1,008 billion parameters on up to 3,072 A100, as published: Narayanan et al., "Efficient
-Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (SC 2021), table 1.
+"""Steps of ten models of up to 1,008 billion parameters on up to 3,072 A100, as published: Narayanan et al., SC 2021
+(arXiv:2104.04473), table 1.
 
 DGX A100 nodes (80 GB, eight HDR ports). The framework is the default one, fitted to single nodes with models of at most
 1.3 billion parameters (megatron.py); nothing is fitted here. The table does not give micro batches, of which the best
